@@ -3,6 +3,7 @@
 # Refuses: a machine without apt, or a user who may not install packages.
 # Invariants: a second run changes nothing and takes no time; the mirror is the one that apt uses already.
 set -euo pipefail
+. "$(dirname "$0")/debian.sh"
 
 # Older Mesa has no binding arrays of storage buffers, which the slot pool uses.
 readonly OLDEST_MESA=25.0
@@ -21,17 +22,11 @@ installed() {
     [ -n "$loader" ] && dpkg --compare-versions "$mesa" ge "$OLDEST_MESA"
 }
 
-# Prints the address of the mirror that serves suite $1 to apt, or nothing.
-mirror_of() {
-    apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
-        awk -v suite="$1" '$2 == suite && $3 == "main" && !found { print $1; found = 1 }'
-}
-
 # Bookworm's own Mesa is 22.3; its backports carry 25.0.
 add_backports() {
-    [ -z "$(mirror_of bookworm-backports)" ] || return 0
+    [ -z "$(debian_mirror bookworm-backports)" ] || return 0
     local mirror
-    mirror=$(mirror_of bookworm)
+    mirror=$(debian_mirror bookworm)
     [ -n "$mirror" ] || fail "apt has no source for Debian bookworm main, so its backports cannot be found beside it."
     printf '%s\n' "Types: deb" "URIs: $mirror" "Suites: bookworm-backports" "Components: main" \
         "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg" >"$SOURCE"

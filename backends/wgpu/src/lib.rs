@@ -1,1 +1,21 @@
-//! (being written)
+//! Owns: the backend that runs on any adapter wgpu can open: Vulkan and Metal (engine.md sections 2.1 and 5.1).
+//! Refuses: operations without a kernel in `wgsl/`, by name; a software adapter that was not asked for by name.
+//! Invariants: every kernel is row-invariant, and neither the pool's chunks nor how they are bound enter its arithmetic.
+
+mod adapter;
+mod backend;
+mod device;
+mod experts;
+mod ledger;
+mod memory;
+mod pipeline;
+mod pool;
+mod staging;
+mod tuning;
+
+#[cfg(test)]
+mod tests;
+
+pub use adapter::{AdapterChoice, adapters};
+pub use backend::{Options, WgpuBackend};
+pub use pool::ChunkAccess;

@@ -1,1 +1,13 @@
-//! (being written)
+//! Owns: what memory this machine has and what this process has used at most (engine.md sections 8.3 and 8.6).
+//! Refuses: deciding what to spend; this crate measures.
+//! Invariants: every figure is in bytes and comes from the system; one that cannot be had is an error, never a guess.
+
+#[cfg(any(target_os = "linux", test))]
+mod cgroup;
+mod error;
+mod machine;
+mod peak;
+
+pub use error::{Error, Result};
+pub use machine::Machine;
+pub use peak::{Peak, process_peak_bytes};

@@ -1,1 +1,27 @@
-//! (being written)
+//! Owns: the text model, from token ids to logits (architecture.md), as a graph of backend operations over a sequence
+//! state, with experts and n-gram rows brought in by the stream.
+//! Refuses: text, sampling, drafts' policy; and any device but through the `Backend` trait.
+//! Invariants: I1 and I2 of engine.md section 1: neither residency nor pass size changes a bit.
+
+mod cancel;
+mod draft;
+mod error;
+mod graph;
+mod model;
+mod rewind;
+mod rope;
+mod saved;
+mod shapes;
+mod state;
+mod weights;
+mod workspace;
+
+pub use cancel::Cancel;
+pub use draft::DraftSource;
+pub use error::{Error, Result};
+pub use model::{Model, ModelOptions, Output, Pass, Want};
+pub use rewind::Recording;
+pub use rope::Position;
+pub use state::{State, StateTensor, Timeline};
+pub use weights::{Progress, trunk_bytes};
+pub use workspace::workspace_bytes;

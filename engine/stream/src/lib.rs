@@ -1,1 +1,32 @@
-//! (being written)
+//! Owns: bringing expert records into slots and n-gram rows into rows: the slot table and its eviction, the lanes that
+//! read, the cache of n-gram rows, the counters (engine.md sections 5.1, 5.2 and 6).
+//! Refuses: arithmetic on activations and the order of a pass; the model asks for a layer's experts and gets their slots.
+//! Invariants: a slot whose entry names an expert holds that expert's bytes as they are in the file; what a caller gets
+//! never depends on the size of a pool or cache, on what was resident, or on the order in which reads end (promise I1).
+
+mod counters;
+mod error;
+mod experts;
+mod lanes;
+mod mutation;
+mod ngram;
+mod policy;
+mod rows;
+mod size;
+mod slots;
+mod source;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use counters::{Counters, ExpertCounters, NgramCounters};
+pub use error::{Error, Result};
+pub use experts::{ExpertCache, ExpertOptions};
+pub use lanes::{Lane, LaneCounts, Lanes};
+pub use mutation::Mutation;
+pub use ngram::{NgramOptions, NgramRows, ROW_CACHE_BYTES};
+pub use policy::{Clock, Eviction};
+pub use size::{PoolGeometry, PoolSize};
+pub use slots::{Claim, ExpertId, Miss, SlotTable};
+pub use source::RecordSource;
+pub use store::{Store, StoreOptions};

@@ -1,0 +1,82 @@
+//! Owns: the slot pool in host memory, and the writer that readers on other threads fill a slot through.
+//! Invariants: an open slot is locked for writing until its writer is finished or dropped, so an operation that names
+//! it is refused instead of reading half a record.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{ArcRwLockWriteGuard, RawRwLock, RwLock};
+use ss_backend::{Error, PoolMemory, RecordLayout, Result, SlotWriter};
+
+use crate::memory::{Charge, Ledger, zeroed};
+
+/// Slots in host memory.
+pub struct HostPool {
+    layout: RecordLayout,
+    slots: Vec<Arc<RwLock<Vec<u32>>>>,
+    _charge: Charge,
+}
+
+impl HostPool {
+    /// `slots` zero-filled slots of one layout.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where there is no room.
+    pub fn new(ledger: &Arc<Ledger>, layout: &RecordLayout, slots: u32) -> Result<Self> {
+        let what = format!("{slots} expert slots");
+        let _charge = ledger.charge(&what, layout.bytes.saturating_mul(u64::from(slots)))?;
+        let slots = zeroed(&what, layout.bytes, slots)?.into_iter().map(|words| Arc::new(RwLock::new(words))).collect();
+        Ok(HostPool { layout: *layout, slots, _charge })
+    }
+
+    /// The words of a slot, if it exists.
+    pub fn slot(&self, slot: u32) -> Option<&RwLock<Vec<u32>>> {
+        self.slots.get(slot as usize).map(Arc::as_ref)
+    }
+
+    /// Opens a slot; `uploaded` counts its bytes once the record is in.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the slot does not exist or is open already.
+    pub fn open(&self, slot: u32, uploaded: &Arc<AtomicU64>) -> Result<Writer> {
+        let Some(words) = self.slots.get(slot as usize) else {
+            return Err(Error::Refused(format!("slot {slot} was opened in a pool of {} slots", self.slots.len())));
+        };
+        let Some(words) = words.try_write_arc() else {
+            return Err(Error::Refused(format!("slot {slot} was opened while it is in use")));
+        };
+        Ok(Writer { words, uploaded: Arc::clone(uploaded) })
+    }
+}
+
+impl PoolMemory for HostPool {
+    fn layout(&self) -> &RecordLayout {
+        &self.layout
+    }
+
+    fn slots(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The slot itself, locked.
+pub struct Writer {
+    words: ArcRwLockWriteGuard<RawRwLock, Vec<u32>>,
+    uploaded: Arc<AtomicU64>,
+}
+
+impl SlotWriter for Writer {
+    fn bytes(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(self.words.as_mut_slice())
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        self.uploaded.fetch_add(4 * self.words.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! Owns: the opened device and its queue, its limits and features, and the first fault that it reported.
+//! Refuses: adapters without immediates, through which every kernel gets its few numbers.
+//! Invariants: no fault of the driver becomes a panic; it is kept, and each later call returns it as an error.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use ss_backend::{DeviceFacts, Error, Result};
+use wgpu::Features;
+
+use crate::adapter::{AdapterChoice, chosen, facts, instance};
+use crate::ledger::{Charge, Ledger};
+
+/// Bytes of immediates that the largest kernel takes.
+pub(crate) const IMMEDIATE_BYTES: u32 = 20;
+
+/// What binding all chunks of a pool at once takes.
+const BUFFER_ARRAYS: Features = Features::BUFFER_BINDING_ARRAY.union(Features::STORAGE_RESOURCE_BINDING_ARRAY);
+
+/// An opened device.
+pub(crate) struct Device {
+    pub(crate) raw: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    pub(crate) limits: wgpu::Limits,
+    pub(crate) facts: DeviceFacts,
+    pub(crate) ledger: Arc<Ledger>,
+    fault: Arc<Mutex<Option<String>>>,
+}
+
+/// A buffer and its place in the count of memory.
+pub(crate) struct Block {
+    pub(crate) raw: wgpu::Buffer,
+    _charge: Charge,
+}
+
+impl Device {
+    /// Opens the adapter that `choice` means.
+    pub(crate) fn open(choice: &AdapterChoice) -> Result<Self> {
+        let adapter = chosen(&instance(), choice)?;
+        let (facts, limits) = (facts(&adapter), adapter.limits());
+        if !adapter.features().contains(Features::IMMEDIATES) || limits.max_immediate_size < IMMEDIATE_BYTES {
+            return Err(Error::Unavailable(format!(
+                "the adapter `{}` takes {} bytes of immediates where the kernels need {IMMEDIATE_BYTES}; \
+                 use `--backend reference`",
+                facts.device, limits.max_immediate_size
+            )));
+        }
+        let arrays = if adapter.features().contains(BUFFER_ARRAYS) { BUFFER_ARRAYS } else { Features::empty() };
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("slotstream"),
+            required_features: Features::IMMEDIATES | arrays,
+            required_limits: limits.clone(),
+            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            memory_hints: wgpu::MemoryHints::Performance,
+            trace: wgpu::Trace::Off,
+        };
+        let (raw, queue) = pollster::block_on(adapter.request_device(&descriptor)).map_err(|error| {
+            Error::Unavailable(format!("the adapter `{}` does not open ({error}); use `--backend reference`", facts.device))
+        })?;
+        let fault = Arc::new(Mutex::new(None));
+        let keep = |fault: &Arc<Mutex<Option<String>>>| {
+            let fault = Arc::clone(fault);
+            move |reason: String| {
+                fault.lock().get_or_insert(reason);
+            }
+        };
+        let (uncaptured, lost) = (keep(&fault), keep(&fault));
+        raw.on_uncaptured_error(Arc::new(move |error: wgpu::Error| uncaptured(error.to_string())));
+        raw.set_device_lost_callback(move |reason, text| lost(format!("{reason:?}: {text}")));
+        Ok(Device { raw, queue, limits, facts, ledger: Arc::default(), fault })
+    }
+
+    /// Whether a pool's chunks can be bound all at once.
+    pub(crate) fn binds_arrays(&self) -> bool {
+        self.raw.features().contains(BUFFER_ARRAYS)
+    }
+
+    /// The first fault that the driver reported, if any.
+    pub(crate) fn check(&self) -> Result<()> {
+        match &*self.fault.lock() {
+            None => Ok(()),
+            Some(reason) => Err(self.lost(reason)),
+        }
+    }
+
+    /// Makes a zero-filled buffer of at least `bytes`, a multiple of 4.
+    pub(crate) fn block(&self, what: &str, bytes: u64, usage: wgpu::BufferUsages) -> Result<Block> {
+        self.make(what, bytes, usage, false)
+    }
+
+    /// Makes a buffer that the processor may fill at once and that copies to others.
+    pub(crate) fn mapped(&self, what: &str, bytes: u64) -> Result<Block> {
+        self.make(what, bytes, wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC, true)
+    }
+
+    fn make(&self, what: &str, bytes: u64, usage: wgpu::BufferUsages, mapped_at_creation: bool) -> Result<Block> {
+        self.check()?;
+        let no_room = || Error::OutOfMemory { device: self.facts.device.clone(), what: what.to_owned(), bytes };
+        let size = bytes.max(wgpu::COPY_BUFFER_ALIGNMENT).next_multiple_of(wgpu::COPY_BUFFER_ALIGNMENT);
+        if size > self.limits.max_buffer_size {
+            return Err(no_room());
+        }
+        let scope = self.raw.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let raw = self.raw.create_buffer(&wgpu::BufferDescriptor { label: Some(what), size, usage, mapped_at_creation });
+        match pollster::block_on(scope.pop()) {
+            Some(_) => Err(no_room()),
+            None => Ok(Block { raw, _charge: Charge::new(&self.ledger, size) }),
+        }
+    }
+
+    /// Waits for `index`, or for everything submitted.
+    pub(crate) fn wait(&self, index: Option<wgpu::SubmissionIndex>) -> Result<()> {
+        self.raw
+            .poll(wgpu::PollType::Wait { submission_index: index, timeout: None })
+            .map_err(|error| self.lost(&error.to_string()))?;
+        self.check()
+    }
+
+    fn lost(&self, reason: &str) -> Error {
+        Error::Lost { device: self.facts.device.clone(), reason: reason.to_owned() }
+    }
+}

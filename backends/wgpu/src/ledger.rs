@@ -1,0 +1,70 @@
+//! Owns: the counts that a backend keeps of its own work.
+//! Invariants: bytes in use are added when memory is made and taken off when it is freed, by [`Charge`] alone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use ss_backend::Counters;
+
+/// Counts since the device was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) dispatches: AtomicU64,
+    pub(crate) submissions: AtomicU64,
+    pub(crate) readbacks: AtomicU64,
+    pub(crate) uploaded: AtomicU64,
+    memory: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Ledger {
+    /// The counts as they are now.
+    pub(crate) fn counters(&self) -> Counters {
+        Counters {
+            dispatches: self.dispatches.load(Relaxed),
+            submissions: self.submissions.load(Relaxed),
+            readbacks: self.readbacks.load(Relaxed),
+            uploaded_bytes: self.uploaded.load(Relaxed),
+            memory_bytes: self.memory.load(Relaxed),
+            peak_memory_bytes: self.peak.load(Relaxed),
+            ..Counters::default()
+        }
+    }
+}
+
+/// Device memory in use, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    ledger: Arc<Ledger>,
+    bytes: u64,
+}
+
+impl Charge {
+    /// Counts `bytes` as in use.
+    pub(crate) fn new(ledger: &Arc<Ledger>, bytes: u64) -> Self {
+        let now = ledger.memory.fetch_add(bytes, Relaxed) + bytes;
+        ledger.peak.fetch_max(now, Relaxed);
+        Charge { ledger: Arc::clone(ledger), bytes }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.ledger.memory.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_counted_while_it_lives_and_the_peak_stays() {
+        let ledger = Arc::new(Ledger::default());
+        let first = Charge::new(&ledger, 100);
+        drop(Charge::new(&ledger, 50));
+        assert_eq!((ledger.counters().memory_bytes, ledger.counters().peak_memory_bytes), (100, 150));
+        drop(first);
+        assert_eq!(ledger.counters().memory_bytes, 0);
+    }
+}

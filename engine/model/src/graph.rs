@@ -1,0 +1,314 @@
+//! Owns: one decoder layer as operations (architecture.md section 2), and the walk over its experts in groups that fit
+//! the pool (engine.md 5.1).
+//! Refuses: sequence bookkeeping; it is told where the rows stand.
+//! Invariants: the operations recorded depend on geometry, form and profile; the number of rows, residency and the size
+//! of the pool only decide how often the expert operations are repeated over disjoint choices.
+
+use ss_backend::op::{
+    Combine, ExpertsIn, ExpertsOut, GdnInputs, GdnMix, GdnProject, HcRead, HyperWeights, PleMix, PleProject, ProjectWrite,
+    QsaAppend, QsaAttend, QsaProject, QsaSelect, Route, SharedIn, SharedOut,
+};
+use ss_backend::{Arithmetic, Backend, Buffer, Form, NONE, Recorder, Rows, Scope, Stage, Submission};
+use ss_checkpoint::Geometry;
+use ss_stream::{ExpertCache, Lane};
+
+use crate::shapes::Shapes;
+use crate::state::{GdnState, MixerState, QsaState, Room, at_state, carry};
+use crate::weights::{GdnLayer, Layer, Mixer, MoeLayer, PleLayer, QsaLayer};
+use crate::workspace::{Area, Workspace};
+use crate::{Cancel, Error, Result};
+
+/// Where the rows of a pass stand and what they use: everything that is the same in all of its layers.
+pub(crate) struct Run<'a> {
+    pub backend: &'a dyn Backend,
+    pub geometry: &'a Geometry,
+    pub shapes: Shapes,
+    pub arithmetic: Arithmetic,
+    pub work: &'a mut Workspace,
+    pub experts: &'a mut ExpertCache,
+    pub cancel: &'a Cancel,
+    pub rows: Rows,
+    /// Tokens before row 0.
+    pub first: u32,
+    /// `[rows, streams, hidden]`.
+    pub streams: Buffer,
+    pub rec: Recorder,
+}
+
+/// Buffers that keep a pass's inputs so that part of it can be replayed.
+#[derive(Clone)]
+pub(crate) struct GdnTape {
+    pub qkv: Buffer,
+    pub inputs: GdnInputs,
+}
+
+impl Run<'_> {
+    /// Hands what is recorded to the device and starts a new list.
+    pub fn submit(&mut self) -> Result<Submission> {
+        let rec = std::mem::replace(&mut self.rec, Recorder::new(self.arithmetic));
+        Ok(self.backend.submit(rec)?)
+    }
+
+    /// n-gram injection.
+    pub fn ple(&mut self, layer: u32, weights: &PleLayer, window: &mut std::sync::Arc<Buffer>, tape: Option<&Buffer>) -> Result<()> {
+        let scope = Scope::Layer(layer);
+        let window = carry(self.backend, "ple window", window)?;
+        let inputs = tape.cloned().unwrap_or_else(|| self.work.at(Area::PleInputs));
+        self.rec.at(scope, Stage::Ple).ple_project(PleProject {
+            rows: self.rows,
+            e: self.work.at(Area::NgramRows),
+            key: weights.key.clone(),
+            value: weights.value.clone(),
+            keys: self.work.at(Area::PleKeys),
+            values: self.work.at(Area::PleValues),
+        });
+        self.rec.ple_mix(PleMix {
+            rows: self.rows,
+            shape: self.shapes.ple,
+            norm_key: weights.norm_key.clone(),
+            norm_query: weights.norm_query.clone(),
+            norm_conv: weights.norm_conv.clone(),
+            conv: weights.conv.clone(),
+            keys: self.work.at(Area::PleKeys),
+            values: self.work.at(Area::PleValues),
+            inputs,
+            window,
+            out: self.streams.clone(),
+        });
+        Ok(())
+    }
+
+    /// One decoder layer, injection aside. `layer` is the expert layer: the draft head's comes after the main ones.
+    pub fn layer(&mut self, layer: u32, scope: Scope, weights: &Layer, state: &mut MixerState, tape: Option<&GdnTape>) -> Result<()> {
+        self.cancel.check()?;
+        self.hc_read(scope, Stage::AttnHc, &weights.attn_hc);
+        match (&weights.mixer, state) {
+            (Mixer::Gdn(w), MixerState::Gdn(s)) => self.gdn(scope, w, s, tape)?,
+            (Mixer::Qsa(w), MixerState::Qsa(s)) => self.qsa(scope, w, s)?,
+            _ => return Err(Error::Request("a state of another geometry")),
+        }
+        self.hc_read(scope, Stage::MlpHc, &weights.mlp_hc);
+        self.moe(layer, scope, &weights.moe)
+    }
+
+    fn hc_read(&mut self, scope: Scope, stage: Stage, weights: &HyperWeights) {
+        self.rec.at(scope, stage).hc_read(HcRead {
+            rows: self.rows,
+            first: 0,
+            streams: self.shapes.streams,
+            eps: self.geometry.eps,
+            weights: weights.clone(),
+            x: self.streams.clone(),
+            normed: self.work.at(Area::Normed),
+            lowrank: self.work.at(Area::Lowrank),
+            u: self.work.at(Area::U),
+            inject: self.work.at(Area::Inject),
+        });
+    }
+
+    fn project_write(&mut self, weight: &ss_backend::Linear) {
+        self.rec.project_write(ProjectWrite {
+            rows: self.rows,
+            streams: self.shapes.streams,
+            weight: weight.clone(),
+            x: self.work.at(Area::Mixed),
+            inject: self.work.at(Area::Inject),
+            out: self.streams.clone(),
+        });
+    }
+
+    fn gdn(&mut self, scope: Scope, w: &GdnLayer, state: &mut GdnState, tape: Option<&GdnTape>) -> Result<()> {
+        let window = carry(self.backend, "gdn window", &mut state.window)?;
+        let recurrent = carry(self.backend, "gdn state", &mut state.state)?;
+        let qkv = tape.map_or_else(|| self.work.at(Area::Query), |t| t.qkv.clone());
+        self.rec.at(scope, Stage::Gdn).gdn_project(GdnProject {
+            rows: self.rows,
+            u: self.work.at(Area::U),
+            qkv: w.qkv.clone(),
+            z: w.z.clone(),
+            a: w.a.clone(),
+            b: w.b.clone(),
+            qkv_out: qkv.clone(),
+            z_out: self.work.at(Area::Side),
+            ab_out: self.work.at(Area::Small),
+        });
+        self.rec.gdn_mix(GdnMix {
+            rows: self.rows,
+            shape: self.shapes.gdn,
+            weights: w.small.clone(),
+            qkv,
+            z: self.work.at(Area::Side),
+            ab: self.work.at(Area::Small),
+            window,
+            state: recurrent,
+            inputs: tape.map(|t| t.inputs.clone()),
+            out: self.work.at(Area::Mixed),
+        });
+        self.project_write(&w.out);
+        Ok(())
+    }
+
+    fn qsa(&mut self, scope: Scope, w: &QsaLayer, state: &mut QsaState) -> Result<()> {
+        let (rows, first, shape) = (self.rows, self.first, self.shapes.qsa);
+        let room = Room {
+            backend: self.backend,
+            shapes: &self.shapes,
+            arithmetic: self.arithmetic,
+            used: first,
+            needed: first + rows.count,
+        };
+        state.reserve(room, at_state(&mut self.rec, scope))?;
+        let cache = state.cache(self.arithmetic.cache_scalar());
+        self.rec.at(scope, Stage::Qsa).qsa_project(QsaProject {
+            rows,
+            u: self.work.at(Area::U),
+            q: w.q.clone(),
+            k: w.k.clone(),
+            v: w.v.clone(),
+            index: w.index.clone(),
+            q_out: self.work.at(Area::Query),
+            kv_out: self.work.at(Area::Side),
+            index_out: self.work.at(Area::Small),
+        });
+        self.rec.qsa_append(QsaAppend {
+            rows,
+            first,
+            shape,
+            norms: w.norms.clone(),
+            q: self.work.at(Area::Query),
+            kv: self.work.at(Area::Side),
+            index: self.work.at(Area::Small),
+            rope: self.work.at(Area::Rope),
+            block_rope: self.work.at(Area::BlockRope),
+            cache: cache.clone(),
+            q_out: self.work.at(Area::Q),
+            index_q_out: self.work.at(Area::IndexQ),
+        });
+        let (scores, slice_rows) = self.work.scores(self.backend, rows.count, (first + rows.count) / shape.block)?;
+        let mut slice = 0;
+        while slice < rows.count {
+            self.rec.qsa_select(QsaSelect {
+                rows,
+                first,
+                slice,
+                slice_rows: slice_rows.min(rows.count - slice),
+                shape,
+                index_q: self.work.at(Area::IndexQ),
+                cache: cache.clone(),
+                scores: scores.clone(),
+                blocks: self.work.at(Area::Blocks),
+            });
+            slice += slice_rows;
+        }
+        self.rec.qsa_attend(QsaAttend {
+            rows,
+            first,
+            shape,
+            q: self.work.at(Area::Q),
+            gate: self.work.at(Area::Query),
+            cache,
+            blocks: self.work.at(Area::Blocks),
+            out: self.work.at(Area::Mixed),
+        });
+        self.project_write(&w.out);
+        Ok(())
+    }
+
+    /// Routes, reads the choices back, and runs the layer's experts in groups that fit the pool.
+    fn moe(&mut self, layer: u32, scope: Scope, w: &MoeLayer) -> Result<()> {
+        self.rec.at(scope, Stage::Moe).route(Route {
+            rows: self.rows,
+            choices: self.geometry.choices,
+            u: self.work.at(Area::U),
+            weight: w.router.clone(),
+            logits: self.work.at(Area::Router),
+            experts: self.work.at(Area::Choices),
+            weights: self.work.at(Area::ChoiceWeights),
+        });
+        self.submit()?;
+        let choices = self.read_choices()?;
+        // Everything submitted is finished now, so that slots of earlier layers may be taken.
+        self.experts.release();
+        let mut distinct = choices.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let lane = match self.rows.form {
+            Form::Prompt => Lane::Bulk,
+            Form::Generated => Lane::Demand,
+        };
+        let mut earlier = None;
+        for group in self.experts.groups(layer, &distinct) {
+            if let Some(submission) = earlier {
+                self.backend.wait(submission)?;
+                self.experts.release();
+                self.cancel.check()?;
+            }
+            let slots = self.experts.acquire(layer, &group, lane)?;
+            self.upload_slots(&choices, &group, &slots)?;
+            self.record_group(scope, w, earlier.is_none());
+            earlier = Some(self.submit()?);
+        }
+        self.rec.at(scope, Stage::Moe).combine(Combine {
+            rows: self.rows,
+            choices: self.geometry.choices,
+            streams: self.shapes.streams,
+            routed: self.work.at(Area::Routed),
+            weights: self.work.at(Area::ChoiceWeights),
+            shared: self.work.at(Area::Shared),
+            gate: w.shared_gate.clone(),
+            u: self.work.at(Area::U),
+            inject: self.work.at(Area::Inject),
+            out: self.streams.clone(),
+        });
+        Ok(())
+    }
+
+    fn read_choices(&self) -> Result<Vec<u32>> {
+        let mut choices = vec![0u32; (self.rows.count * self.geometry.choices) as usize];
+        self.backend.read(&self.work.at(Area::Choices), 0, bytemuck::cast_slice_mut(&mut choices))?;
+        match choices.iter().all(|&e| e < self.geometry.experts) {
+            true => Ok(choices),
+            false => Err(Error::Request("an expert that does not exist")),
+        }
+    }
+
+    /// Writes the slot of each choice in this group, and [`NONE`] for the others.
+    fn upload_slots(&self, choices: &[u32], group: &[u32], slots: &[u32]) -> Result<()> {
+        let mut table = vec![NONE; self.geometry.experts as usize];
+        for (&expert, &slot) in group.iter().zip(slots) {
+            table[expert as usize] = slot;
+        }
+        let of_choices: Vec<u32> = choices.iter().map(|&expert| table[expert as usize]).collect();
+        Ok(self.backend.upload(&self.work.at(Area::Slots), 0, bytemuck::cast_slice(&of_choices))?)
+    }
+
+    fn record_group(&mut self, scope: Scope, w: &MoeLayer, with_shared: bool) {
+        let (rows, choices) = (self.rows, self.geometry.choices);
+        self.rec.at(scope, Stage::Moe).experts_in(ExpertsIn {
+            rows,
+            choices,
+            u: self.work.at(Area::U),
+            pool: self.experts.pool().clone(),
+            slots: self.work.at(Area::Slots),
+            out: self.work.at(Area::ExpertRows),
+            shared: with_shared.then(|| SharedIn {
+                gate: w.shared_gate_proj.clone(),
+                up: w.shared_up.clone(),
+                out: self.work.at(Area::SharedRows),
+            }),
+        });
+        self.rec.experts_out(ExpertsOut {
+            rows,
+            choices,
+            x: self.work.at(Area::ExpertRows),
+            pool: self.experts.pool().clone(),
+            slots: self.work.at(Area::Slots),
+            out: self.work.at(Area::Routed),
+            shared: with_shared.then(|| SharedOut {
+                x: self.work.at(Area::SharedRows),
+                down: w.shared_down.clone(),
+                out: self.work.at(Area::Shared),
+            }),
+        });
+    }
+}

@@ -1,0 +1,222 @@
+//! Owns: the scratch memory of a pass, as one function of geometry and pass size (engine.md 8.1).
+//! Refuses: state; nothing here survives a pass, but for the streams, which the draft head reads after it.
+//! Invariants: what the function says is what is allocated.
+
+use ss_backend::{Backend, Buffer};
+use ss_checkpoint::Geometry;
+
+use crate::Result;
+
+/// Rows that the output head takes at a time (engine.md 3.7d).
+pub const HEAD_ROWS: u32 = ss_backend::op::Head::MAX_ROWS;
+
+/// Most bytes of indexer scores at a time; longer passes are scored in slices of rows.
+const SCORE_BYTES: u64 = 32 << 20;
+
+/// The areas of a workspace. Shapes are a row's; `n` rows lie one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Area {
+    /// Token id, u32.
+    Ids,
+    /// `[rotary / 2, 2]`.
+    Rope,
+    /// `[rotary / 2, 2]` for each block completed.
+    BlockRope,
+    /// `[streams, hidden]`: the residual streams.
+    Streams,
+    /// `[streams, hidden]`: normed streams of a hyper-connection read.
+    Normed,
+    /// `[lowrank]`.
+    Lowrank,
+    /// `[hidden]`: what a mixer or the experts read.
+    U,
+    /// `[streams]`.
+    Inject,
+    /// `[channels]`: q, k, v of Gated DeltaNet; or `[heads, 2, head_dim]`: queries and gates of sparse attention.
+    Query,
+    /// `[values]`: z of Gated DeltaNet; or `[2, kv_heads, head_dim]`.
+    Side,
+    /// `[2, value_heads]`: a and b; or `[index_heads + 1, index_dim]`.
+    Small,
+    /// `[values]` or `[heads, head_dim]`: what the output projection reads.
+    Mixed,
+    /// `[heads, head_dim]`: normed, rotated queries.
+    Q,
+    /// `[index_heads, index_dim]`: normed, rotated indexer queries.
+    IndexQ,
+    /// `[topk]` u32: kept blocks.
+    Blocks,
+    /// `[ple]`: n-gram rows side by side.
+    NgramRows,
+    /// `[streams, hidden]`: keys of the n-gram injection.
+    PleKeys,
+    /// `[hidden]`: its values.
+    PleValues,
+    /// `[streams, hidden]`: inputs of its convolution.
+    PleInputs,
+    /// `[experts]`: router logits.
+    Router,
+    /// `[choices]` u32: chosen experts.
+    Choices,
+    /// `[choices]`: their weights.
+    ChoiceWeights,
+    /// `[choices]` u32: their slots.
+    Slots,
+    /// `[choices, inner]`: gated expert rows.
+    ExpertRows,
+    /// `[choices, hidden]`: what each choice gave.
+    Routed,
+    /// `[shared_inner]`.
+    SharedRows,
+    /// `[hidden]`: what the shared expert gave.
+    Shared,
+    /// `[hidden]`, head rows only.
+    HeadU,
+    /// `[vocab]`, head rows only.
+    Logits,
+    /// `[hidden]`: embeddings of the draft head.
+    DraftE,
+    /// `[streams, hidden]`: streams that the draft head reads.
+    DraftM,
+    /// `[streams, hidden]`: streams of the draft head.
+    DraftStreams,
+    /// `[hidden + streams * hidden]`: normed inputs of its fusion.
+    DraftNormed,
+}
+
+impl Area {
+    /// All areas.
+    pub const ALL: [Area; 33] = [
+        Area::Ids,
+        Area::Rope,
+        Area::BlockRope,
+        Area::Streams,
+        Area::Normed,
+        Area::Lowrank,
+        Area::U,
+        Area::Inject,
+        Area::Query,
+        Area::Side,
+        Area::Small,
+        Area::Mixed,
+        Area::Q,
+        Area::IndexQ,
+        Area::Blocks,
+        Area::NgramRows,
+        Area::PleKeys,
+        Area::PleValues,
+        Area::PleInputs,
+        Area::Router,
+        Area::Choices,
+        Area::ChoiceWeights,
+        Area::Slots,
+        Area::ExpertRows,
+        Area::Routed,
+        Area::SharedRows,
+        Area::Shared,
+        Area::HeadU,
+        Area::Logits,
+        Area::DraftE,
+        Area::DraftM,
+        Area::DraftStreams,
+        Area::DraftNormed,
+    ];
+
+    /// Numbers (of 4 bytes) in a row.
+    fn width(self, g: &Geometry) -> u32 {
+        let wide = g.stream_width();
+        match self {
+            Area::Ids => 1,
+            Area::Rope | Area::BlockRope => g.rotary,
+            Area::Streams | Area::Normed | Area::DraftM | Area::DraftStreams => wide,
+            Area::PleKeys | Area::PleInputs => if_ple(g, wide),
+            Area::PleValues => if_ple(g, g.hidden),
+            Area::NgramRows => if_ple(g, g.ple_dim),
+            Area::Lowrank => g.lowrank,
+            Area::U | Area::Shared | Area::HeadU | Area::DraftE => g.hidden,
+            Area::Inject => g.streams,
+            Area::Query => g.gdn_conv_width().max(2 * g.query_width()),
+            Area::Side => g.gdn_value_width().max(2 * g.kv_width()),
+            Area::Small => (2 * g.gdn_value_heads).max(g.index_width()),
+            Area::Mixed => g.gdn_value_width().max(g.query_width()),
+            Area::Q => g.query_width(),
+            Area::IndexQ => g.index_heads * g.index_dim,
+            Area::Blocks => g.index_topk,
+            Area::Router => g.experts,
+            Area::Choices | Area::ChoiceWeights | Area::Slots => g.choices,
+            Area::ExpertRows => g.choices * g.inner,
+            Area::Routed => g.choices * g.hidden,
+            Area::SharedRows => g.shared_inner,
+            Area::Logits => g.vocab,
+            Area::DraftNormed => g.hidden + wide,
+        }
+    }
+
+    /// Bytes for a pass of `rows` rows; `draft` says whether the draft head is there.
+    pub fn bytes(self, g: &Geometry, rows: u32, draft: bool) -> u64 {
+        let rows = match self {
+            Area::HeadU | Area::Logits => rows.min(HEAD_ROWS),
+            Area::BlockRope => rows / g.index_block + 1,
+            Area::DraftE | Area::DraftM | Area::DraftStreams | Area::DraftNormed if !draft => 0,
+            _ => rows,
+        };
+        // Devices do not make empty buffers.
+        (4 * u64::from(rows) * u64::from(self.width(g))).max(4)
+    }
+}
+
+fn if_ple(g: &Geometry, width: u32) -> u32 {
+    if g.ple.is_empty() { 0 } else { width }
+}
+
+/// Bytes of a whole workspace, scores aside.
+pub fn workspace_bytes(g: &Geometry, rows: u32, draft: bool) -> u64 {
+    Area::ALL.iter().map(|area| area.bytes(g, rows, draft)).sum()
+}
+
+/// Scratch memory for passes of up to `rows` rows.
+pub struct Workspace {
+    rows: u32,
+    buffers: Vec<Buffer>,
+    scores: Buffer,
+}
+
+impl Workspace {
+    /// Allocates every area.
+    ///
+    /// # Errors
+    /// When the device has no room.
+    pub fn new(backend: &dyn Backend, g: &Geometry, rows: u32, draft: bool) -> Result<Self> {
+        // A pass of one row still feeds the head eight at a time when drafts are verified.
+        let rows = rows.max(HEAD_ROWS);
+        let alloc = |area: &Area| backend.alloc(&format!("workspace {area:?}"), area.bytes(g, rows, draft));
+        Ok(Workspace {
+            rows,
+            buffers: Area::ALL.iter().map(alloc).collect::<Result<_, _>>()?,
+            scores: backend.alloc("workspace scores", 4)?,
+        })
+    }
+
+    /// Most rows of a pass.
+    pub fn rows(&self) -> u32 {
+        self.rows
+    }
+
+    /// The buffer of an area.
+    pub fn at(&self, area: Area) -> Buffer {
+        self.buffers[area as usize].clone()
+    }
+
+    /// Score memory for `rows` queries over `blocks` blocks: the buffer, and how many rows fit at a time.
+    ///
+    /// # Errors
+    /// When the device has no room.
+    pub fn scores(&mut self, backend: &dyn Backend, rows: u32, blocks: u32) -> Result<(Buffer, u32)> {
+        let row = 4 * u64::from(blocks.max(1));
+        let slice = u64::from(rows).min((SCORE_BYTES / row).max(1));
+        if self.scores.bytes() < slice * row {
+            self.scores = backend.alloc("workspace scores", (slice * row).next_power_of_two())?;
+        }
+        Ok((self.scores.clone(), slice as u32))
+    }
+}

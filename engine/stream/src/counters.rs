@@ -1,0 +1,71 @@
+//! Owns: what the stream has done so far, for the statistics of a run.
+//! Invariants: counts only grow; what a failed request read is counted in bytes, never as a record or row.
+
+use std::time::Duration;
+
+/// Experts asked for, by layer and pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpertCounters {
+    /// Experts that had a slot when they were asked for.
+    pub hits: u64,
+    /// Experts that had none.
+    pub misses: u64,
+    /// Experts that lost their slot to another.
+    pub evictions: u64,
+    /// Records read into a slot and published.
+    pub records: u64,
+    /// Bytes read from files.
+    pub bytes_read: u64,
+    /// Time that callers waited for records, checks included.
+    pub waited: Duration,
+}
+
+/// Rows of n-gram tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NgramCounters {
+    /// Rows asked for, repetitions included.
+    pub rows: u64,
+    /// Rows that needed no read of their own: cached, or read for another place of the same call.
+    pub hits: u64,
+    /// Rows read.
+    pub misses: u64,
+    /// Cached rows given up for others.
+    pub evictions: u64,
+    /// Positioned reads; neighbouring rows share one.
+    pub reads: u64,
+    /// Bytes read from files, those between neighbours included.
+    pub bytes_read: u64,
+    /// Time that callers waited for rows.
+    pub waited: Duration,
+}
+
+impl NgramCounters {
+    /// The sum of two tables' counters.
+    pub fn plus(self, other: Self) -> Self {
+        NgramCounters {
+            rows: self.rows + other.rows,
+            hits: self.hits + other.hits,
+            misses: self.misses + other.misses,
+            evictions: self.evictions + other.evictions,
+            reads: self.reads + other.reads,
+            bytes_read: self.bytes_read + other.bytes_read,
+            waited: self.waited + other.waited,
+        }
+    }
+}
+
+/// Everything that the stream has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Expert records.
+    pub experts: ExpertCounters,
+    /// Rows of all n-gram tables.
+    pub ngrams: NgramCounters,
+}
+
+impl Counters {
+    /// Bytes read from files for records and rows.
+    pub fn bytes_read(&self) -> u64 {
+        self.experts.bytes_read + self.ngrams.bytes_read
+    }
+}

@@ -1,0 +1,227 @@
+//! Owns: which expert lies in which slot, which slots are held, and which are given up (engine.md sections 5.1 and 5.5).
+//! Refuses: bytes and devices; it is a table.
+//! Invariants: an expert has at most one slot and a slot at most one expert; a slot is free, being read, or resident;
+//! pinned slots and slots being read are never given up; a claim is all or nothing.
+
+use ss_backend::NONE;
+
+use crate::{Error, Eviction, Result};
+
+/// One expert of one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ExpertId {
+    /// The layer; the number of main layers for the draft (MTP) layer.
+    pub layer: u32,
+    /// The expert.
+    pub expert: u32,
+}
+
+/// An expert that must be read into the slot that was set aside for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Miss {
+    /// What to read.
+    pub id: ExpertId,
+    /// Where to.
+    pub slot: u32,
+    /// Whether another expert was evicted for it.
+    pub evicted: bool,
+}
+
+/// Slots for some experts of a layer: pinned, and to be published or abandoned once the misses are read or not.
+#[derive(Debug)]
+#[must_use]
+pub struct Claim {
+    /// A slot each, in the order of the experts asked for.
+    pub slots: Vec<u32>,
+    /// Those that must be read first.
+    pub misses: Vec<Miss>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    Free,
+    Reading,
+    Resident(ExpertId),
+}
+
+/// The slot table.
+pub struct SlotTable {
+    layers: u32,
+    experts: u32,
+    /// `[layers, experts]`: the slot where a resident expert lies, or [`NONE`].
+    index: Vec<u32>,
+    slots: Vec<Slot>,
+    /// How often each slot is held.
+    pins: Vec<u32>,
+    pinned: usize,
+    free: Vec<u32>,
+    policy: Box<dyn Eviction>,
+}
+
+impl SlotTable {
+    /// An empty table of `slots` slots for `layers` layers (the draft layer included) of `experts` experts.
+    pub fn new(layers: u32, experts: u32, slots: u32, policy: Box<dyn Eviction>) -> Self {
+        SlotTable {
+            layers,
+            experts,
+            index: vec![NONE; layers as usize * experts as usize],
+            slots: vec![Slot::Free; slots as usize],
+            pins: vec![0; slots as usize],
+            pinned: 0,
+            free: (0..slots).rev().collect(),
+            policy,
+        }
+    }
+
+    /// Number of slots.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there are no slots at all.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Slots that no one holds.
+    pub fn unpinned(&self) -> usize {
+        self.slots.len() - self.pinned
+    }
+
+    /// The slot of a resident expert.
+    pub fn slot(&self, id: ExpertId) -> Option<u32> {
+        let slot = *self.index.get(self.place(id)?)?;
+        (slot != NONE).then_some(slot)
+    }
+
+    /// The table of one layer, `[experts]`: slots, [`NONE`] for who has none; empty for a layer that does not exist.
+    pub fn layer(&self, layer: u32) -> &[u32] {
+        let experts = self.experts as usize;
+        self.index.get(layer as usize * experts..).and_then(|rest| rest.get(..experts)).unwrap_or_default()
+    }
+
+    /// Every resident expert with its slot, in slot order.
+    pub fn residents(&self) -> impl Iterator<Item = (ExpertId, u32)> + '_ {
+        (0..).zip(&self.slots).filter_map(|(slot, state)| match state {
+            Slot::Resident(id) => Some((*id, slot)),
+            _ => None,
+        })
+    }
+
+    /// Pins a slot for each of a layer's distinct experts: its own where it is resident, else a free one, else that of a
+    /// victim, whose entry is removed.
+    ///
+    /// # Errors
+    /// [`Error::Fault`] when an expert does not exist or is named twice; [`Error::PoolBusy`] when too few slots can be
+    /// emptied. The table is then as it was.
+    pub fn claim(&mut self, layer: u32, experts: &[u32]) -> Result<Claim> {
+        self.check(layer, experts)?;
+        let mut slots = Vec::with_capacity(experts.len());
+        for &expert in experts {
+            let slot = self.slot(ExpertId { layer, expert }).unwrap_or(NONE);
+            self.pin(slot);
+            slots.push(slot);
+        }
+        let wanted = slots.iter().filter(|&&slot| slot == NONE).count();
+        let available = self.unpinned();
+        if wanted > available {
+            slots.iter().for_each(|&slot| self.unpin(slot));
+            return Err(Error::PoolBusy { wanted, available, slots: self.slots.len() as u32 });
+        }
+        let mut misses = Vec::with_capacity(wanted);
+        for (slot, &expert) in slots.iter_mut().zip(experts) {
+            if *slot != NONE {
+                self.policy.touch(*slot);
+                continue;
+            }
+            let Some((found, evicted)) = self.empty_slot() else {
+                self.abandon(&Claim { slots, misses });
+                return Err(Error::Fault("a slot where the eviction policy finds none".to_owned()));
+            };
+            *slot = found;
+            self.slots[found as usize] = Slot::Reading;
+            self.pin(found);
+            misses.push(Miss { id: ExpertId { layer, expert }, slot: found, evicted });
+        }
+        Ok(Claim { slots, misses })
+    }
+
+    /// Enters the misses of a claim, whose bytes are in their slots. The pins stay.
+    pub fn publish(&mut self, claim: &Claim) {
+        for miss in &claim.misses {
+            if let Some(place) = self.place(miss.id) {
+                self.index[place] = miss.slot;
+                self.slots[miss.slot as usize] = Slot::Resident(miss.id);
+                self.policy.touch(miss.slot);
+            }
+        }
+    }
+
+    /// Takes a claim back: the slots of its misses are free, and what it pinned is unpinned.
+    pub fn abandon(&mut self, claim: &Claim) {
+        for miss in &claim.misses {
+            self.slots[miss.slot as usize] = Slot::Free;
+            self.policy.forget(miss.slot);
+            self.free.push(miss.slot);
+        }
+        claim.slots.iter().for_each(|&slot| self.unpin(slot));
+    }
+
+    /// Undoes one pin of each slot; [`NONE`] and slots that are not pinned are left alone.
+    pub fn release(&mut self, slots: &[u32]) {
+        slots.iter().for_each(|&slot| self.unpin(slot));
+    }
+
+    fn check(&self, layer: u32, experts: &[u32]) -> Result<()> {
+        if layer >= self.layers {
+            return Err(Error::Fault(format!("layer {layer} of {}", self.layers)));
+        }
+        let mut sorted = experts.to_vec();
+        sorted.sort_unstable();
+        if let Some(expert) = sorted.last().filter(|&&expert| expert >= self.experts) {
+            return Err(Error::Fault(format!("expert {expert} of {}", self.experts)));
+        }
+        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(Error::Fault(format!("expert {} of layer {layer} twice at once", pair[0]))),
+            None => Ok(()),
+        }
+    }
+
+    /// A slot without an entry, and whether one was evicted for it.
+    fn empty_slot(&mut self) -> Option<(u32, bool)> {
+        if let Some(slot) = self.free.pop() {
+            return Some((slot, false));
+        }
+        let (slots, pins) = (&self.slots, &self.pins);
+        let may_go = |slot: u32| {
+            let slot = slot as usize;
+            matches!(slots.get(slot), Some(Slot::Resident(_))) && pins.get(slot) == Some(&0)
+        };
+        let victim = self.policy.victim(&may_go)?;
+        if let Some(&Slot::Resident(id)) = self.slots.get(victim as usize)
+            && let Some(place) = self.place(id)
+        {
+            self.index[place] = NONE;
+        }
+        Some((victim, true))
+    }
+
+    fn place(&self, id: ExpertId) -> Option<usize> {
+        let known = id.layer < self.layers && id.expert < self.experts;
+        known.then_some(id.layer as usize * self.experts as usize + id.expert as usize)
+    }
+
+    fn pin(&mut self, slot: u32) {
+        if let Some(pins) = self.pins.get_mut(slot as usize) {
+            self.pinned += usize::from(*pins == 0);
+            *pins += 1;
+        }
+    }
+
+    fn unpin(&mut self, slot: u32) {
+        if let Some(pins) = self.pins.get_mut(slot as usize).filter(|pins| **pins > 0) {
+            *pins -= 1;
+            self.pinned -= usize::from(*pins == 0);
+        }
+    }
+}
