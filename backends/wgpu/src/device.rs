@@ -14,8 +14,11 @@ use crate::ledger::{Charge, Ledger};
 /// Bytes of immediates that the largest kernel takes.
 pub(crate) const IMMEDIATE_BYTES: u32 = 20;
 
-/// What binding all chunks of a pool at once takes.
-const BUFFER_ARRAYS: Features = Features::BUFFER_BINDING_ARRAY.union(Features::STORAGE_RESOURCE_BINDING_ARRAY);
+/// What binding all chunks of a pool at once takes. The index is the same in all of a workgroup, but wgpu's compiler
+/// cannot see that through a function's arguments.
+const BUFFER_ARRAYS: Features = Features::BUFFER_BINDING_ARRAY
+    .union(Features::STORAGE_RESOURCE_BINDING_ARRAY)
+    .union(Features::SAMPLED_TEXTURE_AND_STORAGE_BUFFER_ARRAY_NON_UNIFORM_INDEXING);
 
 /// An opened device.
 pub(crate) struct Device {
@@ -55,7 +58,10 @@ impl Device {
             trace: wgpu::Trace::Off,
         };
         let (raw, queue) = pollster::block_on(adapter.request_device(&descriptor)).map_err(|error| {
-            Error::Unavailable(format!("the adapter `{}` does not open ({error}); use `--backend reference`", facts.device))
+            Error::Unavailable(format!(
+                "the adapter `{}` does not open ({error}); use `--backend reference`",
+                facts.device
+            ))
         })?;
         let fault = Arc::new(Mutex::new(None));
         let keep = |fault: &Arc<Mutex<Option<String>>>| {
@@ -101,7 +107,8 @@ impl Device {
             return Err(no_room());
         }
         let scope = self.raw.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-        let raw = self.raw.create_buffer(&wgpu::BufferDescriptor { label: Some(what), size, usage, mapped_at_creation });
+        let raw =
+            self.raw.create_buffer(&wgpu::BufferDescriptor { label: Some(what), size, usage, mapped_at_creation });
         match pollster::block_on(scope.pop()) {
             Some(_) => Err(no_room()),
             None => Ok(Block { raw, _charge: Charge::new(&self.ledger, size) }),

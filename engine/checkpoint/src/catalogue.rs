@@ -111,7 +111,10 @@ impl Catalogue {
         for shard in shards {
             let path = self.dir.join(shard);
             if !present(&path) {
-                return Err(Error::Missing { path, needed: "model.safetensors.index.json names it; fetch the missing file" });
+                return Err(Error::Missing {
+                    path,
+                    needed: "model.safetensors.index.json names it; fetch the missing file",
+                });
             }
             let (file, tensors) = self.open_file(shard)?;
             self.match_index(&map, shard, &path, &tensors)?;
@@ -124,7 +127,13 @@ impl Catalogue {
     }
 
     /// Everything that the index puts into a shard must be there; what it does not list is left alone.
-    fn match_index(&mut self, map: &BTreeMap<&str, &str>, shard: &str, path: &Path, found: &[HeaderTensor]) -> Result<()> {
+    fn match_index(
+        &mut self,
+        map: &BTreeMap<&str, &str>,
+        shard: &str,
+        path: &Path,
+        found: &[HeaderTensor],
+    ) -> Result<()> {
         let names: BTreeSet<&str> = found.iter().map(|tensor| tensor.name.as_str()).collect();
         let listed = map.iter().filter(|(_, file)| **file == shard).map(|(name, _)| *name);
         for name in listed {
@@ -221,7 +230,9 @@ mod tests {
     #[test]
     fn known_namings_come_to_one_name() {
         let same = "model.layers.3.mlp.gate.weight";
-        for stored in ["language_model.model.layers.3.mlp.gate.weight", same, "model.language_model.layers.3.mlp.gate.weight"] {
+        for stored in
+            ["language_model.model.layers.3.mlp.gate.weight", same, "model.language_model.layers.3.mlp.gate.weight"]
+        {
             assert_eq!(canonical(stored).0, same);
         }
         assert_eq!(canonical("model.visual.pos_embed.weight").0, "vision_tower.pos_embed.weight");
@@ -232,7 +243,18 @@ mod tests {
     #[test]
     fn only_plain_file_names_are_shards() {
         assert!(is_plain("model-00001.safetensors") && is_plain("a b.safetensors"));
-        for name in ["", ".", "..", "../x.safetensors", "/x.safetensors", "a/b.safetensors", "a\\b.safetensors", "C:x.safetensors", "x.bin", "a\n.safetensors"] {
+        for name in [
+            "",
+            ".",
+            "..",
+            "../x.safetensors",
+            "/x.safetensors",
+            "a/b.safetensors",
+            "a\\b.safetensors",
+            "C:x.safetensors",
+            "x.bin",
+            "a\n.safetensors",
+        ] {
             assert!(!is_plain(name), "{name:?}");
         }
     }

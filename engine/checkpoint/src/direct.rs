@@ -65,7 +65,9 @@ mod imp {
     }
 
     fn aligned(offset: u64, into: &[u8]) -> bool {
-        offset % BLOCK as u64 == 0 && into.len() % BLOCK == 0 && into.as_ptr().addr() % BLOCK == 0
+        offset.is_multiple_of(BLOCK as u64)
+            && into.len().is_multiple_of(BLOCK)
+            && into.as_ptr().addr().is_multiple_of(BLOCK)
     }
 
     fn read_aligned(file: &File, mut offset: u64, mut into: &mut [u8]) -> io::Result<()> {

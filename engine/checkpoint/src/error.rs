@@ -76,7 +76,9 @@ pub enum Error {
         found: String,
     },
     /// Another architecture's configuration.
-    #[error("{path}: model_type is {found}, expected \"qwen4_exp\": this program runs Qwen3.8-Flash-Next checkpoints only")]
+    #[error(
+        "{path}: model_type is {found}, expected \"qwen4_exp\": this program runs Qwen3.8-Flash-Next checkpoints only"
+    )]
     WrongModel {
         /// The configuration.
         path: PathBuf,
@@ -114,7 +116,9 @@ pub enum Error {
         expected: String,
     },
     /// The file ended, or shrank, before the bytes that its header promises.
-    #[error("{path}: the file ends early: expected {wanted} bytes at offset {offset}, found {found} (truncated, or still being copied)")]
+    #[error(
+        "{path}: the file ends early: expected {wanted} bytes at offset {offset}, found {found} (truncated, or still being copied)"
+    )]
     Short {
         /// The file.
         path: PathBuf,

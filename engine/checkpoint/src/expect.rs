@@ -64,7 +64,7 @@ fn shard_rows(geometry: &Geometry, tables: &NgramTables, path: &Path) -> Result<
     let shards = u64::from(geometry.ngram.shards);
     let rows = tables.rows / shards;
     match u32::try_from(rows) {
-        Ok(rows) if tables.rows % shards == 0 => Ok(rows),
+        Ok(rows) if tables.rows.is_multiple_of(shards) => Ok(rows),
         _ => Err(Error::Field {
             path: path.to_owned(),
             field: "text_config.split_ngram_parts".into(),
@@ -143,12 +143,7 @@ impl List<'_> {
         self.linear(format!("{base}.shared_expert.up_proj"), g.shared_inner, g.hidden);
         self.linear(format!("{base}.shared_expert.down_proj"), g.hidden, g.shared_inner);
         self.linear(format!("{base}.shared_expert_gate"), 1, g.hidden);
-        self.needs.push(Need::Experts {
-            base: base.into(),
-            experts: g.experts,
-            inner: g.inner,
-            hidden: g.hidden,
-        });
+        self.needs.push(Need::Experts { base: base.into(), experts: g.experts, inner: g.inner, hidden: g.hidden });
     }
 
     fn ple(&mut self, base: &str, tables: &NgramTables, shard_rows: u32) {

@@ -135,13 +135,13 @@ mod envelope {
     /// Every head, input and output width is a multiple of this: the smallest quantisation group.
     pub const UNIT: u32 = 32;
 
-    pub const LAYERS: RangeInclusive<u32> = 1..=1024;
+    pub const LAYERS: RangeInclusive<u32> = 1..=256;
     pub const HEADS: RangeInclusive<u32> = 1..=256;
     pub const INDEX_HEADS: RangeInclusive<u32> = 1..=64;
     pub const WIDTH: RangeInclusive<u32> = 1..=1 << 16;
-    pub const NGRAM_HEADS: RangeInclusive<u32> = 1..=64;
+    pub const NGRAM_HEADS: RangeInclusive<u32> = 1..=32;
     pub const TABLE: RangeInclusive<u64> = 2..=1 << 32;
-    pub const SHARDS: RangeInclusive<u32> = 1..=1 << 16;
+    pub const SHARDS: RangeInclusive<u32> = 1..=1024;
 }
 
 /// `seed` where the configuration has none: the class default, confirmed by the stored multipliers.
@@ -381,7 +381,8 @@ fn rotary(text: &Fields, most: u32, head_dim: u32) -> Result<(u32, f64, [u32; 3]
     };
     let dims = factor.map(|factor| factor * f64::from(head_dim));
     let Some(dims) = dims.filter(|d| *d >= 2.0 && *d <= f64::from(most) && d % 2.0 == 0.0) else {
-        let expected = format!("a fraction of head_dim {head_dim} that is an even number of dimensions from 2 to {most}");
+        let expected =
+            format!("a fraction of head_dim {head_dim} that is an even number of dimensions from 2 to {most}");
         return Err(rope.wrong("partial_rotary_factor", expected));
     };
     let dims = dims as u32;
@@ -470,7 +471,8 @@ fn boundary(text: &Fields, vocab: u32) -> Result<u32> {
     let id = first.and_then(Value::as_u64).filter(|&id| id < u64::from(vocab));
     match id {
         Some(id) => Ok(id as u32),
-        None => Err(text.wrong("eos_token_id", format!("a token id below vocab_size ({vocab}), or a list that begins with one"))),
+        None => Err(text
+            .wrong("eos_token_id", format!("a token id below vocab_size ({vocab}), or a list that begins with one"))),
     }
 }
 

@@ -112,7 +112,10 @@ pub(crate) fn read_header(file: &PositionedFile) -> Result<Vec<HeaderTensor>> {
     }
     if length > file.len() - PREFIX {
         let found = file.len();
-        return Err(Error::header(path, format!("claims {length} bytes, but the file has only {found}: it is truncated")));
+        return Err(Error::header(
+            path,
+            format!("claims {length} bytes, but the file has only {found}: it is truncated"),
+        ));
     }
     let mut json = vec![0; length as usize];
     file.read_at(PREFIX, &mut json)?;
@@ -158,7 +161,10 @@ fn place(name: String, entry: Entry, data: u64, file_bytes: u64, path: &Path) ->
         }
         _ => {
             let room = file_bytes.saturating_sub(data);
-            Err(wrong(format!("data that end at byte {end}"), format!("only {room} bytes of data: the file is truncated")))
+            Err(wrong(
+                format!("data that end at byte {end}"),
+                format!("only {room} bytes of data: the file is truncated"),
+            ))
         }
     }
 }
@@ -291,7 +297,11 @@ mod tests {
         for json in ["[".repeat(100_000), format!("{{\"a\":{}", "[".repeat(100_000)), "{\"a\":".repeat(100_000)] {
             assert!(parse(&json, 0).unwrap_err().to_string().contains("is not valid"));
         }
-        let nested = format!(r#"{{"a":{{"dtype":"U8","shape":[],"data_offsets":[0,1],"x":{}1{}}}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        let nested = format!(
+            r#"{{"a":{{"dtype":"U8","shape":[],"data_offsets":[0,1],"x":{}1{}}}}}"#,
+            "[".repeat(100_000),
+            "]".repeat(100_000)
+        );
         assert!(parse(&nested, 1).is_err() || parse(&nested, 1).is_ok());
     }
 }

@@ -26,8 +26,23 @@ pub struct NgramTables {
 impl NgramTables {
     /// The tables of the `ple_index`-th injection in a model of `vocab` ids.
     pub fn new(geometry: &NgramGeometry, vocab: u32, ple_index: usize) -> NgramTables {
-        let heads = geometry.heads() as usize;
-        let sizes: Vec<u64> = primes(geometry.vocab_base).skip(ple_index * heads).take(heads).collect();
+        let mut primes = primes(geometry.vocab_base).skip(ple_index * geometry.heads() as usize);
+        Self::from_primes(geometry, vocab, ple_index, &mut primes)
+    }
+
+    /// The tables of all `injections`; each goes on in the row of primes where the one before it stopped.
+    pub fn all(geometry: &NgramGeometry, vocab: u32, injections: usize) -> Vec<NgramTables> {
+        let mut primes = primes(geometry.vocab_base);
+        (0..injections).map(|index| Self::from_primes(geometry, vocab, index, &mut primes)).collect()
+    }
+
+    fn from_primes(
+        geometry: &NgramGeometry,
+        vocab: u32,
+        ple_index: usize,
+        primes: &mut impl Iterator<Item = u64>,
+    ) -> NgramTables {
+        let sizes: Vec<u64> = primes.take(geometry.heads() as usize).collect();
         let offsets = sizes.iter().scan(0, |end, &size| {
             let offset = *end;
             *end += size;
@@ -101,7 +116,7 @@ fn is_prime(n: u64) -> bool {
         return false;
     }
     for base in BASES {
-        if n % base == 0 {
+        if n.is_multiple_of(base) {
             return n == base;
         }
     }
@@ -177,12 +192,12 @@ mod tests {
         let ids = [9707, 11, 1879];
         let vectors: [[u64; 16]; 3] = [
             [
-                16410909, 39682429, 55103279, 60931720, 87006904, 116506179, 131512017, 152932897, 169641436, 182022480,
-                209277433, 237891023, 256841529, 277007269, 290665954, 300984276,
+                16410909, 39682429, 55103279, 60931720, 87006904, 116506179, 131512017, 152932897, 169641436,
+                182022480, 209277433, 237891023, 256841529, 277007269, 290665954, 300984276,
             ],
             [
-                18158303, 36390029, 45652312, 70783524, 98191154, 114024957, 127804916, 159566246, 175132467, 192583600,
-                217919476, 237199054, 259336807, 261799367, 289359313, 307699687,
+                18158303, 36390029, 45652312, 70783524, 98191154, 114024957, 127804916, 159566246, 175132467,
+                192583600, 217919476, 237199054, 259336807, 261799367, 289359313, 307699687,
             ],
             [
                 6380558, 26411572, 56460672, 78566983, 94693008, 106742196, 124822692, 148942556, 164226950, 190352573,
@@ -203,7 +218,7 @@ mod tests {
             200937106, 235341796, 255204161, 276293028, 290261926, 302150093,
         ];
         let three = [
-            6129193, 20484628, 57667260, 77728366, 87356215, 109234597, 123551585, 149309416, 160807097, 181150422,
+            6129193, 20484628, 57667260, 77728366, 86357215, 109234597, 123551585, 149309416, 160807097, 181150422,
             210033058, 220469929, 244412116, 268713397, 296893783, 318393237,
         ];
         assert_eq!(rows(&tables, &ids, 2), two);
@@ -214,7 +229,7 @@ mod tests {
 
     #[test]
     fn primality_agrees_with_trial_division() {
-        let slow = |n: u64| n > 1 && (2..n).take_while(|d| d * d <= n).all(|d| n % d != 0);
+        let slow = |n: u64| n > 1 && (2..n).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
         for n in (0..2000).chain(20_000_000..20_000_400).chain(4_294_967_000..4_294_967_300) {
             assert_eq!(is_prime(n), slow(n), "{n}");
         }
@@ -237,6 +252,7 @@ mod tests {
             boundary: 0,
         };
         let (first, second) = (NgramTables::new(&geometry, 50, 0), NgramTables::new(&geometry, 50, 1));
+        assert_eq!(NgramTables::all(&geometry, 50, 2), [first.clone(), second.clone()]);
         assert_eq!((first.sizes, second.sizes), (vec![11, 13, 17], vec![19, 23, 29]));
         assert_eq!((first.rows, second.rows), (44, 72));
         assert_ne!(first.multipliers, second.multipliers);

@@ -57,7 +57,7 @@ impl Model {
             arithmetic: self.arithmetic,
             streams: self.work.at(Area::DraftStreams),
             work: &mut self.work,
-            experts: &mut self.experts,
+            experts: &mut self.store.experts,
             cancel,
             rows: Rows { count, form: Form::Generated },
             first,

@@ -8,10 +8,11 @@ use ss_backend::op::{
     Combine, ExpertsIn, ExpertsOut, GdnInputs, GdnMix, GdnProject, HcRead, HyperWeights, PleMix, PleProject, ProjectWrite,
     QsaAppend, QsaAttend, QsaProject, QsaSelect, Route, SharedIn, SharedOut,
 };
-use ss_backend::{Arithmetic, Backend, Buffer, Form, NONE, Recorder, Rows, Scope, Stage, Submission};
+use ss_backend::{Arithmetic, Backend, Buffer, NONE, Recorder, Rows, Scope, Stage, Submission};
 use ss_checkpoint::Geometry;
-use ss_stream::{ExpertCache, Lane};
+use ss_stream::ExpertCache;
 
+use crate::model::lane;
 use crate::shapes::Shapes;
 use crate::state::{GdnState, MixerState, QsaState, Room, at_state, carry};
 use crate::weights::{GdnLayer, Layer, Mixer, MoeLayer, PleLayer, QsaLayer};
@@ -232,10 +233,7 @@ impl Run<'_> {
         let mut distinct = choices.clone();
         distinct.sort_unstable();
         distinct.dedup();
-        let lane = match self.rows.form {
-            Form::Prompt => Lane::Bulk,
-            Form::Generated => Lane::Demand,
-        };
+        let lane = lane(self.rows.form);
         let mut earlier = None;
         for group in self.experts.groups(layer, &distinct) {
             if let Some(submission) = earlier {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ss_backend::op::{Embed, GdnInputs, HcRead, Head, HyperWeights};
 use ss_backend::{Arithmetic, Backend, Buffer, Form, Recorder, Rows, Scope, Stage};
 use ss_checkpoint::{Checkpoint, Geometry};
-use ss_stream::{ExpertCache, LaneCounts, NgramRows};
+use ss_stream::{Lane, Store, StoreOptions};
 
 use crate::graph::{GdnTape, Run};
 use crate::rope::{Position, Rope};
@@ -18,16 +18,12 @@ use crate::workspace::{Area, HEAD_ROWS, Workspace};
 use crate::{Cancel, Error, Recording, Result};
 
 /// How the model is set up.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ModelOptions {
-    /// Slots of the expert pool.
-    pub slots: u32,
-    /// Concurrent reads.
-    pub lanes: LaneCounts,
+    /// Pool, lanes and row caches.
+    pub store: StoreOptions,
     /// Arithmetic profile.
     pub arithmetic: Arithmetic,
-    /// Bytes of n-gram rows kept in memory.
-    pub ngram_cache_bytes: u64,
 }
 
 /// What a pass should give back.
@@ -84,8 +80,7 @@ pub struct Model {
     pub(crate) shapes: Shapes,
     pub(crate) arithmetic: Arithmetic,
     pub(crate) rope: Rope,
-    pub(crate) experts: ExpertCache,
-    pub(crate) ngrams: Vec<NgramRows>,
+    pub(crate) store: Store,
     pub(crate) work: Workspace,
 }
 
@@ -94,26 +89,10 @@ impl Model {
     ///
     /// # Errors
     /// When a tensor is damaged or the device has no room.
-    pub fn load(backend: Arc<dyn Backend>, checkpoint: Arc<Checkpoint>, options: &ModelOptions, progress: Progress<'_>) -> Result<Self> {
-        let experts = ExpertCache::new(backend.clone(), checkpoint.clone(), options.slots, options.lanes)?;
-        Self::with_experts(backend, checkpoint, options, experts, progress)
-    }
-
-    /// As [`Model::load`], with an expert cache made by the caller: tests plant faults in it.
-    ///
-    /// # Errors
-    /// As [`Model::load`].
-    pub fn with_experts(
-        backend: Arc<dyn Backend>,
-        checkpoint: Arc<Checkpoint>,
-        options: &ModelOptions,
-        experts: ExpertCache,
-        progress: Progress<'_>,
-    ) -> Result<Self> {
-        let geometry = checkpoint.geometry();
-        let ngram = |i| NgramRows::new(checkpoint.clone(), i, options.ngram_cache_bytes, options.lanes);
-        let ngrams = (0..geometry.ple.len()).map(ngram).collect::<std::result::Result<_, _>>()?;
+    pub fn load(backend: Arc<dyn Backend>, checkpoint: Arc<Checkpoint>, options: ModelOptions, progress: Progress<'_>) -> Result<Self> {
+        let store = Store::open(backend.clone(), checkpoint.clone(), options.store)?;
         let weights = Weights::load(&backend, &checkpoint, progress)?;
+        let geometry = checkpoint.geometry();
         let work = Workspace::new(backend.as_ref(), geometry, HEAD_ROWS, weights.draft.is_some())?;
         Ok(Model {
             weights,
@@ -121,8 +100,7 @@ impl Model {
             shapes: Shapes::new(geometry),
             rope: Rope::new(geometry),
             arithmetic: options.arithmetic,
-            experts,
-            ngrams,
+            store,
             backend,
             checkpoint,
         })
@@ -148,14 +126,9 @@ impl Model {
         self.arithmetic
     }
 
-    /// The expert cache, for its counters.
-    pub fn experts(&self) -> &ExpertCache {
-        &self.experts
-    }
-
-    /// The n-gram rows, one for each injection, for their counters.
-    pub fn ngrams(&self) -> &[NgramRows] {
-        &self.ngrams
+    /// Experts and n-gram rows, for their counters.
+    pub fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Whether the checkpoint has a draft head.
@@ -255,7 +228,7 @@ impl Model {
             shapes: self.shapes,
             arithmetic: self.arithmetic,
             work: &mut self.work,
-            experts: &mut self.experts,
+            experts: &mut self.store.experts,
             cancel,
             rows: Rows { count, form: pass.form },
             first,
@@ -272,7 +245,9 @@ impl Model {
         for (l, weights) in self.weights.layers.iter().enumerate() {
             if let Some(ple) = &weights.ple {
                 let rows = ngram_rows(&checkpoint, ple.index, &state.context, pass.ids);
-                let values = self.ngrams[ple.index].fetch(&rows, pass.form)?;
+                let mut values = vec![0f32; pass.ids.len() * geometry.ple_dim as usize];
+                let table = self.store.ngrams.get_mut(ple.index).ok_or(Error::Request("an n-gram table that does not exist"))?;
+                table.fetch(&rows, lane(pass.form), &mut values)?;
                 // The rows' memory may still be read by an injection before this one.
                 run.submit()?;
                 run.backend.upload(&run.work.at(Area::NgramRows), 0, bytemuck::cast_slice(&values))?;
@@ -317,6 +292,14 @@ impl Model {
         let gdn = state.mixers.iter().map(tape).collect::<Result<_>>()?;
         let ple = state.ple.iter().map(|_| alloc("recorded ple", wide)).collect::<std::result::Result<_, _>>()?;
         Ok((gdn, ple))
+    }
+}
+
+/// Which lanes the reads of a pass take.
+pub(crate) fn lane(form: Form) -> Lane {
+    match form {
+        Form::Prompt => Lane::Bulk,
+        Form::Generated => Lane::Demand,
     }
 }
 

@@ -3,7 +3,7 @@
 //! Invariants: after a rewind to `keep` rows the state is bit for bit the one that a pass of those rows leaves.
 
 use ss_backend::op::{Carry, GdnReplay, Window};
-use ss_backend::{Backend, Buffer, Recorder, Scope, Stage};
+use ss_backend::{Buffer, Recorder, Scope, Stage};
 
 use crate::graph::GdnTape;
 use crate::rope::Position;

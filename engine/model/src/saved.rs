@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
 use serde_json::{Value, json};
-use ss_backend::{Backend, Scalar};
+use ss_backend::Scalar;
 
 use crate::rope::Position;
 use crate::state::{MixerState, Room, State, StateTensor, Timeline};

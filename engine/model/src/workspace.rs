@@ -192,7 +192,7 @@ impl Workspace {
         let alloc = |area: &Area| backend.alloc(&format!("workspace {area:?}"), area.bytes(g, rows, draft));
         Ok(Workspace {
             rows,
-            buffers: Area::ALL.iter().map(alloc).collect::<Result<_, _>>()?,
+            buffers: Area::ALL.iter().map(alloc).collect::<std::result::Result<_, _>>()?,
             scores: backend.alloc("workspace scores", 4)?,
         })
     }

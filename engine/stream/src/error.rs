@@ -67,7 +67,9 @@ pub enum Error {
         cause: String,
     },
     /// Every slot is held by work that is not finished.
-    #[error("{wanted} slots are needed but only {available} of the pool's {slots} are not in use; ask for more with `--slots`")]
+    #[error(
+        "{wanted} slots are needed but only {available} of the pool's {slots} are not in use; ask for more with `--slots`"
+    )]
     PoolBusy {
         /// Slots needed for missing experts.
         wanted: usize,
@@ -77,7 +79,9 @@ pub enum Error {
         slots: u32,
     },
     /// The draft layer's records differ from the main layers'.
-    #[error("{dir}: the experts of layer {layer} are stored in another layout than those of layer 0, so that they cannot share a pool")]
+    #[error(
+        "{dir}: the experts of layer {layer} are stored in another layout than those of layer 0, so that they cannot share a pool"
+    )]
     ForeignLayout {
         /// The model directory.
         dir: PathBuf,

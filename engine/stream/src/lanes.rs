@@ -104,12 +104,7 @@ impl Lanes {
     ///
     /// # Errors
     /// Of the failures that happened, that of the earliest item.
-    pub(crate) fn run<T: Send>(
-        &self,
-        lane: Lane,
-        items: Vec<T>,
-        work: impl Fn(T) -> Result<()> + Sync,
-    ) -> Result<()> {
+    pub(crate) fn run<T: Send>(&self, lane: Lane, items: Vec<T>, work: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
         let helpers = self.0.counts.of(lane).min(items.len()).saturating_sub(1);
         let queue = Queue {
             left: Mutex::new(items.into_iter().enumerate()),
@@ -217,6 +212,14 @@ mod tests {
         Lanes::new(LaneCounts::new(bulk, demand).expect("counts in range"))
     }
 
+    /// Gives other threads the time they need, but not for ever.
+    fn wait_for(condition: impl Fn() -> bool) {
+        let patience = std::time::Instant::now() + Duration::from_secs(20);
+        while !condition() && std::time::Instant::now() < patience {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
     #[test]
     fn every_item_is_worked_on_once_whatever_the_number_of_lanes() {
         for count in [1, 2, 7, 32] {
@@ -237,7 +240,7 @@ mod tests {
             let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let done = lanes(1, count).run(Lane::Demand, vec![(); 64], |()| {
                 most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                std::thread::sleep(Duration::from_millis(10));
+                wait_for(|| most.load(Ordering::SeqCst) >= usize::from(count));
                 running.fetch_sub(1, Ordering::SeqCst);
                 Ok(())
             });
@@ -276,7 +279,7 @@ mod tests {
             let names = Mutex::new(std::collections::BTreeSet::new());
             let done = lanes.run(Lane::Demand, vec![(); 40], |()| {
                 lock(&names).insert(std::thread::current().name().unwrap_or_default().to_owned());
-                std::thread::sleep(Duration::from_millis(2));
+                wait_for(|| lock(&names).len() >= lanes.counts().of(Lane::Demand));
                 Ok(())
             });
             assert!(done.is_ok());

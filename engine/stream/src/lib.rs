@@ -5,6 +5,7 @@
 //! never depends on the size of a pool or cache, on what was resident, or on the order in which reads end (promise I1).
 
 mod counters;
+mod decode;
 mod error;
 mod experts;
 mod lanes;

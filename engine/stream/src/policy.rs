@@ -3,7 +3,7 @@
 //! Invariants: a victim is always one that the caller allows; the same calls give the same victims.
 
 /// An eviction policy over a fixed number of slots.
-pub trait Eviction: Send {
+pub trait Eviction: Send + Sync {
     /// The slot was filled, or what it holds was asked for.
     fn touch(&mut self, slot: u32);
 

@@ -197,7 +197,7 @@ impl SlotTable {
             let slot = slot as usize;
             matches!(slots.get(slot), Some(Slot::Resident(_))) && pins.get(slot) == Some(&0)
         };
-        let victim = self.policy.victim(&may_go)?;
+        let victim = self.policy.victim(&may_go).filter(|&slot| may_go(slot))?;
         if let Some(&Slot::Resident(id)) = self.slots.get(victim as usize)
             && let Some(place) = self.place(id)
         {

@@ -61,9 +61,9 @@ impl Guard {
             },
             Value::String(text) => Templated::from(self.mark(text).as_ref()),
             Value::Array(items) => self.list(items),
-            Value::Object(fields) => {
-                Templated::from_pairs(fields.iter().map(|(key, field)| (self.mark(key).into_owned(), self.value(field))))
-            }
+            Value::Object(fields) => Templated::from_pairs(
+                fields.iter().map(|(key, field)| (self.mark(key).into_owned(), self.value(field))),
+            ),
         }
     }
 

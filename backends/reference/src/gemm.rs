@@ -1,0 +1,273 @@
+//! Owns: products of a weight with rows.
+//!
+//! `out[r][o] = sum_c W(o, c) * x[r][c]`, summed as [`crate::dot`] says.
+//!
+//! Row rule: an output is one sum over its own row. One row is multiplied from registers, several share a weight row
+//! that was expanded to memory; both add the same products to the same lanes, so the bits are the same.
+
+use std::cell::OnceCell;
+
+use crate::dot::{LANES, add_product, dot, dots, padded, sum_lanes};
+use crate::math::round_to_f16;
+use crate::scratch::Lease;
+use crate::simd::{Arith, Kernel};
+use crate::step::Machine;
+use crate::tuning::FEATURE_TILE;
+use crate::weights::{Codec, Visitor, Weight};
+
+/// The inputs of one or more products: rows of the same width, packed once for each order and rounding that is asked for.
+pub struct Input<'a> {
+    machine: &'a Machine,
+    rows: Vec<&'a [f32]>,
+    packed: [OnceCell<Lease<'a>>; 3],
+}
+
+impl<'a> Input<'a> {
+    /// Rows that lie anywhere.
+    pub fn new(machine: &'a Machine, rows: Vec<&'a [f32]>) -> Self {
+        Input { machine, rows, packed: Default::default() }
+    }
+
+    /// Rows that lie one after the other.
+    pub fn contiguous(machine: &'a Machine, x: &'a [f32], width: usize) -> Self {
+        Input::new(machine, x.chunks_exact(width).collect())
+    }
+
+    /// The rows in paired order or their own, rounded to F16 or not.
+    fn packed(&self, paired: bool, round: bool) -> Vec<&[f32]> {
+        if self.rows.is_empty() || !(paired || round) {
+            return self.rows.clone();
+        }
+        let width = self.rows[0].len();
+        let pack = || {
+            let mut out = self.machine.scratch.take(self.rows.len() * width);
+            self.machine.tier.run(Pack { rows: &self.rows, out: &mut out, paired, round });
+            out
+        };
+        let which = usize::from(paired) + 2 * usize::from(round) - 1;
+        self.packed[which].get_or_init(pack).chunks_exact(width).collect()
+    }
+
+    /// `outs[r] = weight x[r]`, on as many threads as pay.
+    pub fn multiply(&self, weight: &Weight<'_>, round: bool, mut outs: Vec<&mut [f32]>) {
+        if outs.is_empty() {
+            return;
+        }
+        let machine = self.machine;
+        let xs = self.packed(machine.tier.lanes() && weight.paired(), round);
+        let product = |first: usize, outs: &mut [&mut [f32]]| {
+            let mut scratch = machine.scratch.take(FEATURE_TILE * weight.cols());
+            machine.tier.run(Product { weight, first, xs: &xs, outs, scratch: &mut scratch });
+        };
+        let work = (weight.rows() * weight.cols() * xs.len()) as u64;
+        let pieces = machine.threads.pieces(work);
+        if pieces == 1 {
+            return product(0, &mut outs);
+        }
+        let width = weight.rows().div_ceil(pieces).next_multiple_of(FEATURE_TILE);
+        let mut columns = split_columns(outs, width);
+        machine.threads.split(work, &mut columns, xs.len(), |first, columns| {
+            columns.chunks_mut(xs.len()).enumerate().for_each(|(i, outs)| product((first + i) * width, outs));
+        });
+    }
+}
+
+/// Cuts every row into pieces of `width`, and puts the first pieces of all rows first.
+pub fn split_columns<'a>(rows: Vec<&'a mut [f32]>, width: usize) -> Vec<&'a mut [f32]> {
+    let longest = rows.iter().map(|row| row.len()).max().unwrap_or(0);
+    let mut pieces: Vec<_> = rows.into_iter().map(|row| row.chunks_mut(width)).collect();
+    (0..longest.div_ceil(width)).flat_map(|_| pieces.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>()).collect()
+}
+
+struct Pack<'a> {
+    rows: &'a [&'a [f32]],
+    out: &'a mut [f32],
+    paired: bool,
+    round: bool,
+}
+
+impl Kernel for Pack<'_> {
+    #[inline(always)]
+    fn run<A: Arith>(self) {
+        let Pack { rows, out, paired, round } = self;
+        let width = rows[0].len();
+        for (row, out) in rows.iter().zip(out.chunks_exact_mut(width)) {
+            match paired {
+                true => pair(row, out),
+                false => out.copy_from_slice(row),
+            }
+            if round {
+                out.iter_mut().for_each(|x| *x = round_to_f16(*x));
+            }
+        }
+    }
+}
+
+/// Of each 16 numbers those at even places first.
+#[inline(always)]
+fn pair(row: &[f32], out: &mut [f32]) {
+    let (blocks, _) = row.as_chunks::<LANES>();
+    let (outs, _) = out.as_chunks_mut::<LANES>();
+    for (block, out) in blocks.iter().zip(outs) {
+        for i in 0..LANES / 2 {
+            out[i] = block[2 * i];
+            out[LANES / 2 + i] = block[2 * i + 1];
+        }
+    }
+}
+
+/// Outputs `first..` of some rows.
+struct Product<'a, 'o> {
+    weight: &'a Weight<'a>,
+    first: usize,
+    xs: &'a [&'a [f32]],
+    outs: &'a mut [&'o mut [f32]],
+    /// Room for [`FEATURE_TILE`] expanded weight rows.
+    scratch: &'a mut [f32],
+}
+
+impl Kernel for Product<'_, '_> {
+    #[inline(always)]
+    fn run<A: Arith>(self) {
+        if !A::LANES {
+            return self.plain::<A>();
+        }
+        let Product { weight, first, xs, outs, scratch } = self;
+        if let ([x], [out]) = (xs, &mut *outs) {
+            return weight.visit::<A>(OneRow { weight, first, x, out });
+        }
+        let features = outs[0].len();
+        for start in (0..features).step_by(FEATURE_TILE) {
+            let tile = &mut scratch[..FEATURE_TILE.min(features - start) * weight.cols()];
+            weight.visit::<A>(Expand { weight, first: first + start, out: &mut *tile });
+            multiply_tile::<A>(tile, weight.cols(), start, xs, outs);
+        }
+    }
+}
+
+impl Product<'_, '_> {
+    #[inline(always)]
+    fn plain<A: Arith>(self) {
+        let row = &mut self.scratch[..self.weight.cols()];
+        for i in 0..self.outs[0].len() {
+            self.weight.expand_plain(self.first + i, row);
+            for (x, out) in self.xs.iter().zip(&mut *self.outs) {
+                out[i] = dot::<A>(row, x);
+            }
+        }
+    }
+}
+
+/// One row times weight rows that are expanded in registers, two at a time.
+struct OneRow<'a> {
+    weight: &'a Weight<'a>,
+    first: usize,
+    x: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Visitor for OneRow<'_> {
+    #[inline(always)]
+    fn visit<A: Arith, C: Codec<B>, const B: usize>(self) {
+        let OneRow { weight, first, x, out } = self;
+        let (pairs, last) = out.as_chunks_mut::<2>();
+        let odd = first + 2 * pairs.len();
+        for (i, pair) in pairs.iter_mut().enumerate() {
+            *pair = expanded_dots::<A, C, B, 2>(weight, first + 2 * i, x);
+        }
+        if let [last] = last {
+            [*last] = expanded_dots::<A, C, B, 1>(weight, odd, x);
+        }
+    }
+}
+
+#[inline(always)]
+fn expanded_dots<A: Arith, C: Codec<B>, const B: usize, const N: usize>(
+    weight: &Weight<'_>,
+    first: usize,
+    x: &[f32],
+) -> [f32; N] {
+    let (blocks, tail) = x.as_chunks::<LANES>();
+    let groups = blocks.as_chunks::<B>().0;
+    let rows: [C::Row<'_>; N] = std::array::from_fn(|n| C::row(weight, first + n, groups.len()));
+    let mut acc = [[0.0; LANES]; N];
+    for (g, group) in groups.iter().enumerate() {
+        for n in 0..N {
+            let params = C::params(&rows[n], g);
+            for b in 0..B {
+                add_product::<A>(&mut acc[n], &C::block::<A>(&rows[n], params, g, b), &group[b]);
+            }
+        }
+    }
+    if !tail.is_empty() {
+        for n in 0..N {
+            add_product::<A>(&mut acc[n], &C::tail(&rows[n]), &padded(tail));
+        }
+    }
+    acc.map(sum_lanes)
+}
+
+/// Expands weight rows to memory, in lane order.
+struct Expand<'a> {
+    weight: &'a Weight<'a>,
+    first: usize,
+    out: &'a mut [f32],
+}
+
+impl Visitor for Expand<'_> {
+    #[inline(always)]
+    fn visit<A: Arith, C: Codec<B>, const B: usize>(self) {
+        let Expand { weight, first, out } = self;
+        for (i, out) in out.chunks_exact_mut(weight.cols()).enumerate() {
+            let (blocks, tail) = out.as_chunks_mut::<LANES>();
+            let groups = blocks.as_chunks_mut::<B>().0;
+            let row = C::row(weight, first + i, groups.len());
+            for (g, group) in groups.iter_mut().enumerate() {
+                let params = C::params(&row, g);
+                for (b, block) in group.iter_mut().enumerate() {
+                    *block = C::block::<A>(&row, params, g, b);
+                }
+            }
+            let len = tail.len();
+            tail.copy_from_slice(&C::tail(&row)[..len]);
+        }
+    }
+}
+
+/// Weight rows and input rows that one pass over their columns multiplies.
+const WIDE: usize = 2;
+const TALL: usize = 3;
+
+#[inline(always)]
+fn multiply_tile<A: Arith>(tile: &[f32], cols: usize, start: usize, xs: &[&[f32]], outs: &mut [&mut [f32]]) {
+    let (blocks, rest) = xs.as_chunks::<TALL>();
+    for (i, x) in blocks.iter().enumerate() {
+        multiply_rows::<A, TALL>(tile, cols, start, *x, &mut outs[i * TALL..]);
+    }
+    for (i, &x) in rest.iter().enumerate() {
+        multiply_rows::<A, 1>(tile, cols, start, [x], &mut outs[blocks.len() * TALL + i..]);
+    }
+}
+
+#[inline(always)]
+fn multiply_rows<A: Arith, const X: usize>(
+    tile: &[f32],
+    cols: usize,
+    start: usize,
+    x: [&[f32]; X],
+    outs: &mut [&mut [f32]],
+) {
+    let rows = tile.len() / cols;
+    let row = |j: usize| &tile[j * cols..(j + 1) * cols];
+    for j in (0..rows - rows % WIDE).step_by(WIDE) {
+        let sums: [[f32; WIDE]; X] = dots::<A, WIDE, X>(std::array::from_fn(|k| row(j + k)), x);
+        for (out, sums) in outs.iter_mut().zip(sums) {
+            out[start + j..start + j + WIDE].copy_from_slice(&sums);
+        }
+    }
+    for j in rows - rows % WIDE..rows {
+        for (out, [sum]) in outs.iter_mut().zip(dots::<A, 1, X>([row(j)], x)) {
+            out[start + j] = sum;
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Owns: the way from an operation to the code that runs it.
+//! Refuses: order and timing; the backend walks the list.
+//! Invariants: a family of operations is one file, which opens with the maths and the row rule.
+
+mod attend;
+mod conv;
+mod copy;
+mod embed;
+mod experts;
+mod gdn;
+mod head;
+mod hyper;
+mod moe;
+mod mtp;
+mod ple;
+mod qsa;
+mod recurrence;
+mod select;
+
+use ss_backend::{Op, Result};
+
+use crate::step::Step;
+
+/// Name of an operation, for errors.
+pub fn name(op: &Op) -> &'static str {
+    match op {
+        Op::Embed(_) => "Embed",
+        Op::PleProject(_) => "PleProject",
+        Op::PleMix(_) => "PleMix",
+        Op::HcRead(_) => "HcRead",
+        Op::ProjectWrite(_) => "ProjectWrite",
+        Op::GdnProject(_) => "GdnProject",
+        Op::GdnMix(_) => "GdnMix",
+        Op::GdnReplay(_) => "GdnReplay",
+        Op::Window(_) => "Window",
+        Op::QsaProject(_) => "QsaProject",
+        Op::QsaAppend(_) => "QsaAppend",
+        Op::QsaSelect(_) => "QsaSelect",
+        Op::QsaAttend(_) => "QsaAttend",
+        Op::Route(_) => "Route",
+        Op::ExpertsIn(_) => "ExpertsIn",
+        Op::ExpertsOut(_) => "ExpertsOut",
+        Op::Combine(_) => "Combine",
+        Op::MtpFuse(_) => "MtpFuse",
+        Op::Head(_) => "Head",
+        Op::Copy(_) => "Copy",
+    }
+}
+
+/// Runs an operation.
+///
+/// # Errors
+/// [`Error::Refused`](ss_backend::Error::Refused) when its sizes or buffers do not fit together.
+pub fn run(step: &Step<'_>, op: &Op) -> Result<()> {
+    match op {
+        Op::Embed(op) => embed::embed(step, op),
+        Op::PleProject(op) => ple::project(step, op),
+        Op::PleMix(op) => ple::mix(step, op),
+        Op::HcRead(op) => hyper::read(step, op),
+        Op::ProjectWrite(op) => hyper::project_write(step, op),
+        Op::GdnProject(op) => gdn::project(step, op),
+        Op::GdnMix(op) => gdn::mix(step, op),
+        Op::GdnReplay(op) => gdn::replay(step, op),
+        Op::Window(op) => copy::window(step, op),
+        Op::QsaProject(op) => qsa::project(step, op),
+        Op::QsaAppend(op) => qsa::append(step, op),
+        Op::QsaSelect(op) => select::select(step, op),
+        Op::QsaAttend(op) => attend::attend(step, op),
+        Op::Route(op) => moe::route(step, op),
+        Op::ExpertsIn(op) => experts::gate_up(step, op),
+        Op::ExpertsOut(op) => experts::down(step, op),
+        Op::Combine(op) => moe::combine(step, op),
+        Op::MtpFuse(op) => mtp::fuse(step, op),
+        Op::Head(op) => head::head(step, op),
+        Op::Copy(op) => copy::copy(step, op),
+    }
+}

@@ -1,0 +1,9 @@
+//! Owns: the tests of this backend, all on software Vulkan, so that they run on any machine.
+//! Refuses: to pass where there is no `llvmpipe`.
+//! Invariants: numbers are compared with an oracle in F64, or by their bits; a NaN fails every comparison.
+
+mod experts;
+mod fixture;
+mod kernels;
+mod memory;
+mod oracle;

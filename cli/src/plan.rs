@@ -1,0 +1,87 @@
+//! Owns: how many slots a run gets when nobody says, and whether a run fits the machine. Pure functions.
+//! Refuses: planning for speed; that is a planner's work.
+//! Invariants: a flag is never changed; what does not fit is refused before anything is allocated, with the arithmetic.
+
+/// What a run needs and what there is, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    /// The trunk.
+    pub trunk: u64,
+    /// One slot.
+    pub slot: u64,
+    /// Scratch memory of a pass.
+    pub workspace: u64,
+    /// n-gram rows kept in memory.
+    pub row_cache: u64,
+    /// Memory of the machine.
+    pub machine: u64,
+}
+
+/// A run that does not fit.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{slots} slots do not fit this machine: trunk {trunk:.2} GB + pool {pool:.2} GB + scratch {workspace:.2} GB + n-gram rows {row_cache:.2} GB = {total:.2} GB of {machine:.2} GB; ask for fewer with `--slots`"
+)]
+pub struct NoRoom {
+    slots: u32,
+    trunk: f64,
+    pool: f64,
+    workspace: f64,
+    row_cache: f64,
+    total: f64,
+    machine: f64,
+}
+
+/// Slots when nobody says: all of them if the pool takes at most a quarter of the machine, else what that quarter holds,
+/// but never less than the floor.
+pub fn default_slots(all: u32, floor: u32, need: &Need) -> u32 {
+    let quarter = (need.machine / 4 / need.slot.max(1)).min(u64::from(all)) as u32;
+    quarter.max(floor).min(all)
+}
+
+/// Refuses a pool that the machine cannot hold.
+///
+/// # Errors
+/// [`NoRoom`] with the arithmetic.
+pub fn check_room(slots: u32, need: &Need) -> Result<(), NoRoom> {
+    let pool = u64::from(slots) * need.slot;
+    let total = need.trunk + pool + need.workspace + need.row_cache;
+    if total <= need.machine {
+        return Ok(());
+    }
+    let gb = |bytes: u64| bytes as f64 / 1e9;
+    Err(NoRoom {
+        slots,
+        trunk: gb(need.trunk),
+        pool: gb(pool),
+        workspace: gb(need.workspace),
+        row_cache: gb(need.row_cache),
+        total: gb(total),
+        machine: gb(need.machine),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELEASED: Need = Need { trunk: 2_924_005_400, slot: 2_764_800, workspace: 200_000_000, row_cache: 64_000_000, machine: 16_000_000_000 };
+
+    #[test]
+    fn a_small_model_stays_whole_and_a_large_one_takes_a_quarter() {
+        assert_eq!(default_slots(512, 128, &Need { slot: 30_000, ..RELEASED }), 512);
+        assert_eq!(default_slots(24_576, 640, &RELEASED), 1446);
+    }
+
+    #[test]
+    fn a_tiny_machine_still_gets_the_floor() {
+        assert_eq!(default_slots(24_576, 640, &Need { machine: 4_000_000_000, ..RELEASED }), 640);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_the_arithmetic() {
+        assert!(check_room(640, &RELEASED).is_ok());
+        let text = check_room(24_576, &RELEASED).unwrap_err().to_string();
+        assert!(text.contains("67.95 GB") && text.contains("of 16.00 GB") && text.contains("--slots"), "{text}");
+    }
+}

@@ -1,0 +1,55 @@
+//! Owns: bars for everything that takes over a second, on a terminal only, on standard error (engine.md section 9).
+//! Invariants: nothing is drawn before a second has passed, and nothing is left behind.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A bar that shows itself once the work has taken a second.
+pub struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+    on_terminal: bool,
+}
+
+impl Progress {
+    /// For loading: bytes of bytes.
+    pub fn loading() -> Self {
+        Self::new("loading {wide_bar} {bytes} of {total_bytes}, {eta} left")
+    }
+
+    /// For reading a prompt: tokens of tokens.
+    pub fn reading() -> Self {
+        Self::new("reading {wide_bar} {pos} of {len} tokens, {per_sec}, {eta} left")
+    }
+
+    fn new(template: &str) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Progress { bar, started: Instant::now(), on_terminal: std::io::stderr().is_terminal() }
+    }
+
+    /// So much is done of so much.
+    pub fn update(&mut self, done: u64, total: u64) {
+        if self.on_terminal && self.started.elapsed() > PATIENCE {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.on_terminal = false;
+        }
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        if done >= total {
+            self.bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,180 @@
+//! Owns: what a run took: the line after an answer, `--stats-json`, and where the time went (engine.md section 9).
+//! Invariants: shares of the profile add up to the whole; figures name backend, device and profile.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use ss_generate::{Ask, Summary};
+use ss_memory::Peak;
+use ss_stream::Counters;
+
+use crate::setup::{Ready, name};
+
+/// Counters before a run.
+pub struct Before {
+    stream: Counters,
+    device: ss_backend::Counters,
+}
+
+/// What a run took.
+pub struct Report {
+    /// What it came to.
+    pub summary: Summary,
+    model: String,
+    prompt: Vec<u32>,
+    seed: u64,
+    stream: Counters,
+    device: ss_backend::Counters,
+    stages: BTreeMap<&'static str, Duration>,
+    facts: ss_backend::DeviceFacts,
+    arithmetic: &'static str,
+    slots: u32,
+    all_slots: u32,
+    peak: u64,
+    verbose: bool,
+}
+
+impl Report {
+    /// Counters as they stand.
+    pub fn before(ready: &Ready) -> Before {
+        let model = &ready.engine.model;
+        Before { stream: model.store().counters(), device: model.backend().counters() }
+    }
+
+    /// What was done since.
+    ///
+    /// # Errors
+    /// When the system does not say how much memory was used.
+    pub fn after(before: Before, ready: &Ready, ask: &Ask, summary: Summary, verbose: bool) -> Result<Report> {
+        let model = &ready.engine.model;
+        let (device, facts) = (model.backend().counters(), model.backend().facts().clone());
+        let outside = if facts.kind == ss_backend::DeviceKind::Hardware { device.peak_memory_bytes } else { 0 };
+        let since = |(stage, time): (&&'static str, &Duration)| {
+            (*stage, time.saturating_sub(before.device.stages.get(stage).copied().unwrap_or_default()))
+        };
+        Ok(Report {
+            model: name(&ready.dir),
+            prompt: ask.prompt.clone(),
+            seed: ask.sampling.seed,
+            stream: model.store().counters().since(before.stream),
+            stages: device.stages.iter().map(since).collect(),
+            device: ss_backend::Counters {
+                dispatches: device.dispatches - before.device.dispatches,
+                submissions: device.submissions - before.device.submissions,
+                readbacks: device.readbacks - before.device.readbacks,
+                ..device
+            },
+            facts,
+            arithmetic: model.arithmetic().name(),
+            slots: ready.slots,
+            all_slots: ready.all_slots,
+            peak: Peak::measure(outside)?.bytes(),
+            summary,
+            verbose,
+        })
+    }
+
+    /// Tokens a second, from the number of tokens and the time; 0 when there were none.
+    fn rate(tokens: usize, time: Duration) -> f64 {
+        if tokens == 0 || time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
+    }
+
+    fn prefill_rate(&self) -> f64 {
+        Self::rate(self.prompt.len(), self.summary.prefill)
+    }
+
+    fn decode_rate(&self) -> f64 {
+        Self::rate(self.summary.decode_steps as usize, self.summary.decode)
+    }
+
+    fn hit_rate(&self) -> f64 {
+        let e = &self.stream.experts;
+        if e.hits + e.misses == 0 { 1.0 } else { e.hits as f64 / (e.hits + e.misses) as f64 }
+    }
+
+    /// Prints the line after an answer, and the profile if it was asked for.
+    pub fn print(&self) {
+        eprintln!(
+            "\n{} prompt tokens at {:.0} tok/s, {} reply tokens at {:.1} tok/s; {} of {} experts in slots, {:.1} % hits, {} read; peak {}; {} ({}), {} arithmetic",
+            self.prompt.len(),
+            self.prefill_rate(),
+            self.summary.output.len(),
+            self.decode_rate(),
+            self.slots,
+            self.all_slots,
+            100.0 * self.hit_rate(),
+            bytes(self.stream.bytes_read()),
+            bytes(self.peak),
+            self.facts.backend,
+            self.facts.device,
+            self.arithmetic,
+        );
+        if self.verbose {
+            self.print_profile();
+        }
+    }
+
+    fn print_profile(&self) {
+        let total = self.summary.prefill + self.summary.decode;
+        let share = |time: Duration| 100.0 * time.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE);
+        let line = |name: &str, time: Duration| eprintln!("  {name:<14}{:>9.1} ms {:>6.1} %", 1e3 * time.as_secs_f64(), share(time));
+        let device: Duration = self.stages.values().sum();
+        let disk = self.stream.experts.waited + self.stream.ngrams.waited;
+        eprintln!("where {:.1} ms went ({} dispatches, {} submissions, {} readbacks):", 1e3 * total.as_secs_f64(), self.device.dispatches, self.device.submissions, self.device.readbacks);
+        self.stages.iter().filter(|(_, time)| !time.is_zero()).for_each(|(stage, time)| line(stage, *time));
+        line("disk wait", disk);
+        line("host", total.saturating_sub(device + disk));
+    }
+
+    /// The report as JSON.
+    pub fn json(&self) -> String {
+        let (e, n, s) = (&self.stream.experts, &self.stream.ngrams, &self.summary);
+        let stages: BTreeMap<&str, f64> = self.stages.iter().map(|(stage, time)| (*stage, time.as_secs_f64())).collect();
+        let report: Value = json!({
+            "model": self.model,
+            "prompt_ids": self.prompt,
+            "output_ids": s.output,
+            "finish": s.finish.name(),
+            "seed": self.seed,
+            "prompt_tokens": self.prompt.len(),
+            "output_tokens": s.output.len(),
+            "prefill_seconds": s.prefill.as_secs_f64(),
+            "prefill_tokens_per_second": self.prefill_rate(),
+            "decode_seconds": s.decode.as_secs_f64(),
+            "decode_tokens_per_second": self.decode_rate(),
+            "slots": self.slots,
+            "all_slots": self.all_slots,
+            "expert_hits": e.hits,
+            "expert_misses": e.misses,
+            "expert_evictions": e.evictions,
+            "hit_rate": self.hit_rate(),
+            "ngram_rows": n.rows,
+            "ngram_hits": n.hits,
+            "bytes_read": self.stream.bytes_read(),
+            "disk_wait_seconds": (e.waited + n.waited).as_secs_f64(),
+            "stage_seconds": stages,
+            "dispatches": self.device.dispatches,
+            "submissions": self.device.submissions,
+            "readbacks": self.device.readbacks,
+            "device_memory_bytes": self.device.peak_memory_bytes,
+            "peak_memory_bytes": self.peak,
+            "backend": self.facts.backend,
+            "device": self.facts.device,
+            "threads": self.facts.threads,
+            "arithmetic": self.arithmetic,
+        });
+        format!("{report:#}\n")
+    }
+}
+
+/// Bytes in the unit that suits them, decimal.
+fn bytes(count: u64) -> String {
+    let count = count as f64;
+    match count {
+        c if c >= 1e9 => format!("{:.2} GB", c / 1e9),
+        c if c >= 1e6 => format!("{:.1} MB", c / 1e6),
+        c => format!("{:.0} kB", c / 1e3),
+    }
+}

@@ -1,0 +1,122 @@
+//! Owns: a model set up for a test: reference backend, pool size, profile, and the values that its operations let out.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use ss_backend::{Arithmetic, Backend};
+use ss_checkpoint::Checkpoint;
+use ss_model::{Cancel, Model, ModelOptions, Pass, State, Want};
+use ss_reference::{Options, Reference, TapData};
+use ss_stream::{Mutation, PoolGeometry, PoolSize, StoreOptions};
+
+/// How a model is set up.
+#[derive(Clone)]
+pub struct RigOptions {
+    /// Profile.
+    pub arithmetic: Arithmetic,
+    /// Pool.
+    pub slots: PoolSize,
+    /// Row cache of the n-grams in bytes.
+    pub row_cache_bytes: u64,
+    /// A deliberate fault of the stream.
+    pub mutation: Mutation,
+    /// Threads of the reference backend.
+    pub threads: usize,
+    /// Whether the operations' values are kept.
+    pub taps: bool,
+}
+
+impl Default for RigOptions {
+    fn default() -> Self {
+        RigOptions {
+            arithmetic: Arithmetic::Exact,
+            slots: PoolSize::All,
+            row_cache_bytes: 1 << 20,
+            mutation: Mutation::None,
+            threads: 2,
+            taps: false,
+        }
+    }
+}
+
+/// What the operations let out, in order, by name.
+#[derive(Clone, Default)]
+pub struct Taps(Arc<Mutex<HashMap<String, Vec<Tap>>>>);
+
+/// One value let out.
+#[derive(Clone, Debug)]
+pub enum Tap {
+    /// Numbers.
+    F32(Vec<f32>),
+    /// Ids.
+    U32(Vec<u32>),
+}
+
+impl Taps {
+    fn put(&self, name: &str, data: TapData<'_>) {
+        let tap = match data {
+            TapData::F32(values) => Tap::F32(values.to_vec()),
+            TapData::U32(values) => Tap::U32(values.to_vec()),
+        };
+        self.0.lock().expect("no test panics while it holds taps").entry(name.to_string()).or_default().push(tap);
+    }
+
+    /// Takes everything so far.
+    pub fn take(&self) -> HashMap<String, Vec<Tap>> {
+        std::mem::take(&mut self.0.lock().expect("no test panics while it holds taps"))
+    }
+}
+
+/// A model set up for a test.
+pub struct Rig {
+    /// The model.
+    pub model: Model,
+    /// What its operations let out, if that was asked for.
+    pub taps: Taps,
+}
+
+impl Rig {
+    /// Loads the model of a directory.
+    pub fn new(dir: &Path, options: &RigOptions) -> Self {
+        let taps = Taps::default();
+        let mut backend = Reference::new(Options { threads: options.threads, ..Options::default() });
+        if options.taps {
+            let into = taps.clone();
+            backend = backend.with_tap(Arc::new(move |name: &str, _: &[usize], data: TapData<'_>| into.put(name, data)));
+        }
+        let checkpoint = Arc::new(Checkpoint::open(dir).unwrap_or_else(|e| panic!("{e}")));
+        let slots = options.slots.resolve(PoolGeometry::from(checkpoint.geometry())).unwrap_or_else(|e| panic!("{e}"));
+        let mut store = StoreOptions::new(slots);
+        store.row_cache_bytes = options.row_cache_bytes;
+        store.mutation = options.mutation;
+        let options = ModelOptions { store, arithmetic: options.arithmetic };
+        let model = Model::load(Arc::new(backend), checkpoint, options, &mut |_, _| {}).unwrap_or_else(|e| panic!("{e}"));
+        Rig { model, taps }
+    }
+
+    /// An empty sequence.
+    pub fn state(&self) -> State {
+        self.model.new_state().unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// Reads prompt rows; gives logits of all of them.
+    pub fn prompt(&mut self, state: &mut State, ids: &[u32]) -> Vec<f32> {
+        self.forward(state, &Pass::prompt(ids, Want::All))
+    }
+
+    /// Feeds generated rows; gives logits of all of them.
+    pub fn generated(&mut self, state: &mut State, ids: &[u32]) -> Vec<f32> {
+        self.forward(state, &Pass::generated(ids, Want::All))
+    }
+
+    /// Runs a pass that must succeed.
+    pub fn forward(&mut self, state: &mut State, pass: &Pass<'_>) -> Vec<f32> {
+        self.model.forward(state, pass, &Cancel::default()).unwrap_or_else(|e| panic!("{e}")).logits
+    }
+
+    /// The device.
+    pub fn backend(&self) -> &dyn Backend {
+        self.model.backend().as_ref()
+    }
+}
