@@ -42,7 +42,7 @@ impl Exit {
             // A transparent error hides its source from the chain.
             match cause.downcast_ref::<ss_model::Error>() {
                 Some(ss_model::Error::Backend(e)) => return device(e),
-                Some(ss_model::Error::Stream(ss_stream::Error::Backend(e))) => return device(e),
+                Some(ss_model::Error::Stream(ss_stream::Error::Device(e))) => return device(e),
                 Some(ss_model::Error::Cancelled) => return Exit::Interrupted,
                 _ => {}
             }

@@ -47,7 +47,7 @@ pub fn load(args: &LoadArgs, prefill_pass: u32) -> Result<Ready> {
     store.row_cache_bytes = args.ngram_cache_mb.saturating_mul(1_000_000);
     let mut bar = Progress::loading();
     let options = ModelOptions { store, arithmetic: args.arithmetic };
-    let model = Model::load(backend(args), checkpoint, options, &mut |done, total| bar.update(done, total))?;
+    let model = Model::load(backend(args)?, checkpoint, options, &mut |done, total| bar.update(done, total))?;
     drop(bar);
     Ok(Ready { engine: Engine::new(model)?, dir, slots, all_slots })
 }
@@ -85,10 +85,10 @@ fn slots(args: &LoadArgs, checkpoint: &Checkpoint, prefill_pass: u32, machine: u
     Ok((slots, pool.all()))
 }
 
-fn backend(args: &LoadArgs) -> Arc<dyn Backend> {
+fn backend(args: &LoadArgs) -> Result<Arc<dyn Backend>> {
     match args.backend {
         BackendChoice::Auto | BackendChoice::Reference => {
-            Arc::new(Reference::new(Options { threads: args.threads, ..Options::default() }))
+            Ok(Arc::new(Reference::new(Options { threads: args.threads, ..Options::default() })?))
         }
     }
 }

@@ -40,9 +40,9 @@ impl Default for RigOptions {
     }
 }
 
-/// What the operations let out, in order, by name.
+/// What the operations let out, by name; what came in parts lies one after the other.
 #[derive(Clone, Default)]
-pub struct Taps(Arc<Mutex<HashMap<String, Vec<Tap>>>>);
+pub struct Taps(Arc<Mutex<HashMap<String, Tap>>>);
 
 /// One value let out.
 #[derive(Clone, Debug)]
@@ -55,15 +55,17 @@ pub enum Tap {
 
 impl Taps {
     fn put(&self, name: &str, data: TapData<'_>) {
-        let tap = match data {
-            TapData::F32(values) => Tap::F32(values.to_vec()),
-            TapData::U32(values) => Tap::U32(values.to_vec()),
-        };
-        self.0.lock().expect("no test panics while it holds taps").entry(name.to_string()).or_default().push(tap);
+        let mut taps = self.0.lock().expect("no test panics while it holds taps");
+        match (taps.get_mut(name), data) {
+            (Some(Tap::F32(all)), TapData::F32(values)) => all.extend_from_slice(values),
+            (Some(Tap::U32(all)), TapData::U32(values)) => all.extend_from_slice(values),
+            (_, TapData::F32(values)) => _ = taps.insert(name.to_string(), Tap::F32(values.to_vec())),
+            (_, TapData::U32(values)) => _ = taps.insert(name.to_string(), Tap::U32(values.to_vec())),
+        }
     }
 
     /// Takes everything so far.
-    pub fn take(&self) -> HashMap<String, Vec<Tap>> {
+    pub fn take(&self) -> HashMap<String, Tap> {
         std::mem::take(&mut self.0.lock().expect("no test panics while it holds taps"))
     }
 }
@@ -80,7 +82,7 @@ impl Rig {
     /// Loads the model of a directory.
     pub fn new(dir: &Path, options: &RigOptions) -> Self {
         let taps = Taps::default();
-        let mut backend = Reference::new(Options { threads: options.threads, ..Options::default() });
+        let mut backend = Reference::new(Options { threads: options.threads, ..Options::default() }).unwrap_or_else(|e| panic!("{e}"));
         if options.taps {
             let into = taps.clone();
             backend = backend.with_tap(Arc::new(move |name: &str, _: &[usize], data: TapData<'_>| into.put(name, data)));

@@ -76,7 +76,9 @@ impl<'a> Input<'a> {
 pub fn split_columns<'a>(rows: Vec<&'a mut [f32]>, width: usize) -> Vec<&'a mut [f32]> {
     let longest = rows.iter().map(|row| row.len()).max().unwrap_or(0);
     let mut pieces: Vec<_> = rows.into_iter().map(|row| row.chunks_mut(width)).collect();
-    (0..longest.div_ceil(width)).flat_map(|_| pieces.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>()).collect()
+    (0..longest.div_ceil(width))
+        .flat_map(|_| pieces.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>())
+        .collect()
 }
 
 struct Pack<'a> {

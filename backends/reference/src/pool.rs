@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{ArcRwLockWriteGuard, RawRwLock, RwLock};
-use ss_backend::{Error, PoolMemory, RecordLayout, Result, SlotWriter};
+use ss_backend::{Error, Part, PoolMemory, RecordLayout, Result, SlotWriter, Span};
 
 use crate::memory::{Charge, Ledger, zeroed};
+use crate::weights::supported;
 
 /// Slots in host memory.
 pub struct HostPool {
@@ -22,8 +23,13 @@ impl HostPool {
     /// `slots` zero-filled slots of one layout.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] where there is no room.
+    /// [`Error::OutOfMemory`] where there is no room, [`Error::Refused`] when the layout is not one.
     pub fn new(ledger: &Arc<Ledger>, layout: &RecordLayout, slots: u32) -> Result<Self> {
+        for (name, part) in [("gate", &layout.gate), ("up", &layout.up), ("down", &layout.down)] {
+            if !supported(part.matrix) || !fits(part, layout.bytes) {
+                return Err(Error::Refused(format!("the `{name}` part of a pool's layout is malformed: {part:?}")));
+            }
+        }
         let what = format!("{slots} expert slots");
         let _charge = ledger.charge(&what, layout.bytes.saturating_mul(u64::from(slots)))?;
         let slots = zeroed(&what, layout.bytes, slots)?.into_iter().map(|words| Arc::new(RwLock::new(words))).collect();
@@ -48,6 +54,14 @@ impl HostPool {
         };
         Ok(Writer { words, uploaded: Arc::clone(uploaded) })
     }
+}
+
+/// Whether the pieces have the bytes that the matrix needs, inside a slot.
+fn fits(part: &Part, slot: u64) -> bool {
+    let inside =
+        |span: Span, bytes: u64| span.bytes == bytes && span.offset.checked_add(bytes).is_some_and(|end| end <= slot);
+    let sides = part.matrix.scale_bytes();
+    inside(part.codes, part.matrix.code_bytes()) && inside(part.scales, sides) && inside(part.biases, sides)
 }
 
 impl PoolMemory for HostPool {

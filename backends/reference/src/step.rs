@@ -16,7 +16,7 @@ use crate::simd::{Kernel, Tier};
 use crate::tap::{Tap, TapData};
 use crate::threads::Threads;
 use crate::tuning::ROW_TILE;
-use crate::weights::Weight;
+use crate::weights::{Weight, supported};
 
 /// A view to read.
 pub type Read<'a, T> = MappedRwLockReadGuard<'a, [T]>;
@@ -129,6 +129,9 @@ impl<'a> Step<'a> {
             let have = format!("[{}, {}]", matrix.rows, matrix.cols);
             return Err(self.refuse(format_args!("`{field}` has shape {have}, expected [{rows}, {cols}]")));
         }
+        if !supported(matrix) {
+            return Err(self.refuse(format_args!("`{field}` has a format outside the envelope: {:?}", matrix.format)));
+        }
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let side = |buffer: &'b Option<Buffer>| match buffer {
             Some(buffer) if matrix.format.is_affine() => {
@@ -138,11 +141,7 @@ impl<'a> Step<'a> {
             _ => Ok(None),
         };
         let codes = self.read(&linear.codes, field, size(matrix.code_bytes()))?;
-        let held = HeldWeight { matrix, codes, scales: side(&linear.scales)?, biases: side(&linear.biases)? };
-        match Weight::new(matrix, &held.codes, bytes(&held.scales), bytes(&held.biases)) {
-            Some(_) => Ok(held),
-            None => Err(self.refuse(format_args!("`{field}` has a format outside the envelope: {:?}", matrix.format))),
-        }
+        Ok(HeldWeight { matrix, codes, scales: side(&linear.scales)?, biases: side(&linear.biases)? })
     }
 
     /// A pool of this backend.
@@ -233,7 +232,7 @@ pub struct HeldWeight<'a> {
 impl HeldWeight<'_> {
     /// The weight.
     pub fn view(&self) -> Weight<'_> {
-        Weight::again(self.matrix, &self.codes, bytes(&self.scales), bytes(&self.biases))
+        Weight::new(self.matrix, &self.codes, bytes(&self.scales), bytes(&self.biases))
     }
 }
 

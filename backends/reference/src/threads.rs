@@ -27,7 +27,8 @@ impl Threads {
             return Ok(Threads { pool: None, count });
         }
         let pool = ThreadPoolBuilder::new().num_threads(count).thread_name(|i| format!("ss-reference-{i}")).build();
-        let pool = pool.map_err(|e| Error::Unavailable(format!("the system gave no {count} threads ({e}); use fewer")))?;
+        let pool =
+            pool.map_err(|e| Error::Unavailable(format!("the system gave no {count} threads ({e}); use fewer")))?;
         Ok(Threads { pool: Some(pool), count })
     }
 
@@ -48,7 +49,9 @@ impl Threads {
         match &self.pool {
             Some(pool) if pieces > 1 => {
                 let each = units.div_ceil(pieces);
-                pool.install(|| items.par_chunks_mut(each * unit).enumerate().for_each(|(i, piece)| f(i * each, piece)));
+                pool.install(|| {
+                    items.par_chunks_mut(each * unit).enumerate().for_each(|(i, piece)| f(i * each, piece))
+                });
             }
             _ if units > 0 => f(0, items),
             _ => {}

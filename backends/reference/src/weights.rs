@@ -21,32 +21,16 @@ pub struct Weight<'a> {
 }
 
 impl<'a> Weight<'a> {
-    /// A weight from its three pieces; scales and biases are empty for a dense one. None if a piece is too short or the
-    /// format is outside the envelope.
-    pub fn new(matrix: Matrix, codes: &'a [u8], scales: &'a [u8], biases: &'a [u8]) -> Option<Self> {
-        let known = match matrix.format {
-            Format::Dense(_) => true,
-            Format::Affine { bits, group, .. } => {
-                matches!(bits, 4 | 8) && matches!(group, 32 | 64) && matrix.cols.is_multiple_of(group)
-            }
-        };
-        let long = |piece: &[u8], bytes: u64| piece.len() as u64 >= bytes;
-        let sized = long(codes, matrix.code_bytes()) && [scales, biases].iter().all(|p| long(p, matrix.scale_bytes()));
-        (known && sized).then_some(Weight { matrix, codes, scales, biases })
-    }
-
-    /// A weight whose pieces went through [`Weight::new`] before.
-    pub fn again(matrix: Matrix, codes: &'a [u8], scales: &'a [u8], biases: &'a [u8]) -> Self {
+    /// A weight from its three pieces; scales and biases are empty for a dense one. The caller has checked that the
+    /// format is [`supported`] and that the pieces are as long as the matrix says.
+    pub fn new(matrix: Matrix, codes: &'a [u8], scales: &'a [u8], biases: &'a [u8]) -> Self {
         Weight { matrix, codes, scales, biases }
     }
 
-    /// A projection of the expert whose record is `slot`.
-    pub fn in_slot(part: &Part, slot: &'a [u8]) -> Option<Self> {
-        let piece = |span: Span| {
-            let (start, bytes) = (usize::try_from(span.offset).ok()?, usize::try_from(span.bytes).ok()?);
-            slot.get(start..start.checked_add(bytes)?)
-        };
-        Weight::new(part.matrix, piece(part.codes)?, piece(part.scales)?, piece(part.biases)?)
+    /// A projection of the expert whose record is `slot`, in a pool that has checked its layout.
+    pub fn in_slot(part: &Part, slot: &'a [u8]) -> Self {
+        let piece = |span: Span| &slot[span.offset as usize..(span.offset + span.bytes) as usize];
+        Weight::new(part.matrix, piece(part.codes), piece(part.scales), piece(part.biases))
     }
 
     /// Outputs.
@@ -94,6 +78,16 @@ impl<'a> Weight<'a> {
             Format::Affine { bits, group, scale: Scalar::Bf16 } => affine::<A, Bf16>(bits, group, visitor),
             Format::Affine { bits, group, scale: Scalar::F16 } => affine::<A, F16>(bits, group, visitor),
             Format::Affine { bits, group, scale: Scalar::F32 } => affine::<A, F32>(bits, group, visitor),
+        }
+    }
+}
+
+/// Whether a format is inside the envelope: 4 or 8 bits, groups of 32 or 64 that fill the rows.
+pub fn supported(matrix: Matrix) -> bool {
+    match matrix.format {
+        Format::Dense(_) => true,
+        Format::Affine { bits, group, .. } => {
+            matches!(bits, 4 | 8) && matches!(group, 32 | 64) && matrix.cols.is_multiple_of(group)
         }
     }
 }

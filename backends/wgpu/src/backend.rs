@@ -157,9 +157,7 @@ impl Shared {
         encode(&mut encoder, steps);
         let index = self.device.queue.submit([encoder.finish()]);
         slots.into_iter().for_each(SlotCopy::recycle);
-        // Lets finished staging buffers return to their ring.
-        self.device.raw.poll(wgpu::PollType::Poll).map_err(|error| Error::Refused(error.to_string()))?;
-        self.device.check()?;
+        self.device.collect()?;
 
         self.device.ledger.submissions.fetch_add(1, Relaxed);
         let dispatches = steps.iter().filter(|step| matches!(step, Step::Dispatch(_))).count() as u64;
@@ -170,11 +168,19 @@ impl Shared {
         Ok(Submission(queue.last))
     }
 
+    /// Drops submissions up to `last` from the list: they are finished.
+    fn forget(&self, last: u64) {
+        self.queue.lock().unfinished.retain(|&submission, _| submission > last);
+    }
+
     /// Checks and binds one operation.
     fn steps(&self, arithmetic: Arithmetic, site: Site, op: &Op, steps: &mut Vec<Step>) -> Result<()> {
         match op {
             Op::ExpertsIn(op) => experts::gate_up(self, arithmetic, op, steps),
             Op::ExpertsOut(op) => experts::down(self, arithmetic, op, steps),
+            Op::Copy(op) if op.from.same(&op.to) => {
+                Err(Error::Refused(format!("a copy at `{site}` within one buffer")))
+            }
             Op::Copy(op) => {
                 steps.push(Step::Copy(BufferCopy {
                     from: Stored::of(&op.from)?.range(op.from_offset, op.bytes)?.clone(),
@@ -256,10 +262,15 @@ impl Backend for WgpuBackend {
         let block = device.block("readback", bytes, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)?;
         let mut encoder = device.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.copy_buffer_to_buffer(raw, offset, &block.raw, 0, bytes);
-        device.queue.submit([encoder.finish()]);
+        let last = {
+            let queue = self.shared.queue.lock();
+            device.queue.submit([encoder.finish()]);
+            queue.last
+        };
         // Whether it worked is seen when the range is asked for.
         block.raw.map_async(wgpu::MapMode::Read, .., |_| ());
         device.wait(None)?;
+        self.shared.forget(last);
         let view = block.raw.get_mapped_range(..).map_err(|error| Error::Refused(error.to_string()))?;
         into.copy_from_slice(&view);
         device.ledger.readbacks.fetch_add(1, Relaxed);
@@ -290,13 +301,12 @@ impl Backend for WgpuBackend {
     }
 
     fn wait(&self, submission: Submission) -> Result<()> {
-        let mut queue = self.shared.queue.lock();
-        let later = queue.unfinished.split_off(&(submission.0 + 1));
-        let finished = std::mem::replace(&mut queue.unfinished, later);
-        drop(queue);
-        match finished.into_iter().next_back() {
-            Some((_, index)) => self.shared.device.wait(Some(index)),
-            None => self.shared.device.check(),
+        let index = self.shared.queue.lock().unfinished.get(&submission.0).cloned();
+        // What is no longer listed was seen to finish before.
+        if let Some(index) = index {
+            self.shared.device.wait(Some(index))?;
+            self.shared.forget(submission.0);
         }
+        self.shared.device.check()
     }
 }

@@ -117,9 +117,16 @@ impl Device {
 
     /// Waits for `index`, or for everything submitted.
     pub(crate) fn wait(&self, index: Option<wgpu::SubmissionIndex>) -> Result<()> {
-        self.raw
-            .poll(wgpu::PollType::Wait { submission_index: index, timeout: None })
-            .map_err(|error| self.lost(&error.to_string()))?;
+        self.poll(wgpu::PollType::Wait { submission_index: index, timeout: None })
+    }
+
+    /// Gives back what finished work held, staging buffers above all, without waiting.
+    pub(crate) fn collect(&self) -> Result<()> {
+        self.poll(wgpu::PollType::Poll)
+    }
+
+    fn poll(&self, how: wgpu::PollType) -> Result<()> {
+        self.raw.poll(how).map_err(|error| self.lost(&error.to_string()))?;
         self.check()
     }
 

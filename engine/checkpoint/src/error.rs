@@ -168,11 +168,29 @@ impl Error {
 /// Longest piece of a file's own text that a message repeats, in characters.
 const SHOWN: usize = 160;
 
-/// Text from a file, fit for a message: control characters escaped, long text cut.
+/// Text from a file, fit for a message: what is not printable is escaped, long text is cut.
 pub(crate) fn shown(text: &str) -> String {
-    let mut out: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    let mut out = String::new();
+    for char in text.chars().take(SHOWN) {
+        match char {
+            '"' | '\'' | '\\' => out.push(char),
+            other => out.extend(other.escape_debug()),
+        }
+    }
     if text.chars().nth(SHOWN).is_some() {
         out.push_str("...");
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    #[test]
+    fn hostile_names_cannot_leave_the_line() {
+        assert_eq!(shown("a \"b\" c"), "a \"b\" c");
+        assert_eq!(shown("\n\u{1b}[2J\u{202e}"), "\\n\\u{1b}[2J\\u{202e}");
+        assert_eq!(shown(&"x".repeat(1000)).len(), 163);
+    }
 }

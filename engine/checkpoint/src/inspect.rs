@@ -13,7 +13,7 @@ use crate::config::present;
 use crate::error::shown;
 use crate::geometry::{GateKind, Geometry, LayerKind};
 use crate::norms::NormConvention;
-use crate::released::{self, RELEASED, Totals};
+use crate::released::{RELEASED, Totals};
 use crate::sidecar;
 
 /// A kind of tensors.
@@ -151,8 +151,7 @@ impl Report {
         let groups = groups(checkpoint);
         let totals = totals(&groups);
         let layout = checkpoint.expert_layout();
-        let is_released =
-            Geometry::from_config(&released::config(), checkpoint.dir()).is_ok_and(|known| known == geometry);
+        let is_released = geometry.is_released();
         let unused = checkpoint.tensors().filter(|(name, _)| Group::of(name, checkpoint.uses(name)) == Group::Unused);
         Report {
             path: checkpoint.dir().display().to_string(),

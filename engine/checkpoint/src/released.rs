@@ -145,3 +145,10 @@ fn quantization() -> Value {
     }
     Value::Object(map)
 }
+
+impl crate::Geometry {
+    /// Whether this is the released model's geometry.
+    pub fn is_released(&self) -> bool {
+        Self::from_config(&config(), std::path::Path::new("config.json")).is_ok_and(|known| known == *self)
+    }
+}

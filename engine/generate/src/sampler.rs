@@ -76,8 +76,8 @@ pub struct Sampler {
     logits: Vec<f32>,
     /// Working space: the ids that are left.
     left: Vec<Candidate>,
-    /// Working space of the top-k selection.
-    keys: Vec<f32>,
+    /// Working space of the top-k selection: the largest logit of each block of ids.
+    peaks: Vec<f32>,
 }
 
 /// An id that may be drawn.
@@ -108,7 +108,7 @@ impl Sampler {
             replied: Distinct::new(vocabulary),
             logits: Vec::new(),
             left: Vec::new(),
-            keys: Vec::new(),
+            peaks: Vec::new(),
         }
     }
 
@@ -142,7 +142,6 @@ impl Sampler {
             return largest;
         }
         self.collect(mask);
-        self.keep_top_k();
         self.weigh();
         self.keep_top_p();
         self.keep_min_p();
@@ -202,25 +201,33 @@ impl Sampler {
         }
     }
 
+    /// Collects the ids that may be drawn: with top-k, the `top_k` largest logits and all that equal the last of them.
     fn collect(&mut self, mask: Mask) {
-        self.left.clear();
-        for (id, &logit) in (0u32..).zip(&self.logits) {
-            if logit > f32::NEG_INFINITY && allows(mask, id) {
-                self.left.push(Candidate { id, logit, weight: 0.0 });
+        if mask.is_some() {
+            for (id, logit) in (0u32..).zip(&mut self.logits) {
+                *logit = if allows(mask, id) { *logit } else { f32::NEG_INFINITY };
             }
+        }
+        let k = self.settings.top_k as usize;
+        let floor = self.floor(k);
+        let left = (0u32..).zip(&self.logits).filter(|&(_, &logit)| logit > f32::NEG_INFINITY && logit >= floor);
+        self.left.clear();
+        self.left.extend(left.map(|(id, &logit)| Candidate { id, logit, weight: 0.0 }));
+        if k > 0 && k < self.left.len() {
+            let (_, &mut last, _) = self.left.select_nth_unstable_by(k - 1, by_likelihood);
+            self.left.retain(|candidate| candidate.logit >= last.logit);
         }
     }
 
-    /// Keeps the `top_k` largest logits and all that equal the last of them.
-    fn keep_top_k(&mut self) {
-        let k = self.settings.top_k as usize;
-        if k == 0 || k >= self.left.len() {
-            return;
+    /// A number that the `k` largest logits do not fall below: `k` blocks have a logit that is at least this.
+    fn floor(&mut self, k: usize) -> f32 {
+        self.peaks.clear();
+        let peak = |block: &[f32]| block.iter().fold(f32::NEG_INFINITY, |best, &logit| best.max(logit));
+        self.peaks.extend(self.logits.chunks(BLOCK).map(peak));
+        if k == 0 || k > self.peaks.len() {
+            return f32::NEG_INFINITY;
         }
-        self.keys.clear();
-        self.keys.extend(self.left.iter().map(|candidate| candidate.logit));
-        let (_, &mut last, _) = self.keys.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
-        self.left.retain(|candidate| candidate.logit >= last);
+        *self.peaks.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
     }
 
     /// Gives each id its weight: 1 for the largest logit.
@@ -282,6 +289,9 @@ impl Sampler {
         self.left.iter().rev().find(|candidate| candidate.weight > 0.0).map(|candidate| candidate.id)
     }
 }
+
+/// Ids of a block whose largest logit stands for it in the top-k selection.
+const BLOCK: usize = 256;
 
 /// Ids sorted at first when looking for the nucleus: most nuclei are smaller.
 const FIRST_SORTED: usize = 256;
@@ -479,7 +489,7 @@ mod tests {
     fn the_sampler_chooses_what_a_slow_plain_one_chooses() {
         let mut dice = Dice(0);
         for round in 0..20_000 {
-            let vocabulary = dice.of(&[1, 7, 40, 300]);
+            let vocabulary = dice.of(&[1, 7, 40, 300, 3000]);
             let len = vocabulary + dice.below(5);
             let settings = random_settings(&mut dice, vocabulary);
             let logits = random_logits(&mut dice, len);

@@ -11,9 +11,9 @@ mod model;
 mod rewind;
 mod rope;
 mod saved;
-mod shapes;
+pub mod shapes;
 mod state;
-mod weights;
+pub mod weights;
 mod workspace;
 
 pub use cancel::Cancel;

@@ -131,6 +131,11 @@ impl Model {
         &self.store
     }
 
+    /// The trunk.
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
     /// Whether the checkpoint has a draft head.
     pub fn has_draft_head(&self) -> bool {
         self.weights.draft.is_some()

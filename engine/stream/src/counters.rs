@@ -1,5 +1,5 @@
 //! Owns: what the stream has done so far, for the statistics of a run.
-//! Invariants: counts only grow; what a failed request read is counted in bytes, never as a record or row.
+//! Invariants: counts only grow; what a failed request read is not counted, that it asked is.
 
 use std::time::Duration;
 
@@ -39,7 +39,34 @@ pub struct NgramCounters {
     pub waited: Duration,
 }
 
+impl ExpertCounters {
+    /// What was done since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        ExpertCounters {
+            hits: self.hits - earlier.hits,
+            misses: self.misses - earlier.misses,
+            evictions: self.evictions - earlier.evictions,
+            records: self.records - earlier.records,
+            bytes_read: self.bytes_read - earlier.bytes_read,
+            waited: self.waited.saturating_sub(earlier.waited),
+        }
+    }
+}
+
 impl NgramCounters {
+    /// What was done since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        NgramCounters {
+            rows: self.rows - earlier.rows,
+            hits: self.hits - earlier.hits,
+            misses: self.misses - earlier.misses,
+            evictions: self.evictions - earlier.evictions,
+            reads: self.reads - earlier.reads,
+            bytes_read: self.bytes_read - earlier.bytes_read,
+            waited: self.waited.saturating_sub(earlier.waited),
+        }
+    }
+
     /// The sum of two tables' counters.
     pub fn plus(self, other: Self) -> Self {
         NgramCounters {
@@ -64,6 +91,11 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// What was done since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Counters { experts: self.experts.since(earlier.experts), ngrams: self.ngrams.since(earlier.ngrams) }
+    }
+
     /// Bytes read from files for records and rows.
     pub fn bytes_read(&self) -> u64 {
         self.experts.bytes_read + self.ngrams.bytes_read

@@ -151,8 +151,8 @@ impl NgramRows {
         let runs = runs(&pieces);
         let bytes: u64 = runs.iter().map(|run| run.range.bytes).sum();
         let mut scratch = vec![0; bytes as usize];
-        self.counters.reads += runs.len() as u64;
         self.counters.bytes_read += self.lanes.read(lane, &*self.source, carve(&mut scratch, &runs))?;
+        self.counters.reads += runs.len() as u64;
 
         let mut records = vec![0; rows.len() * self.row.bytes() as usize];
         let mut rest = &scratch[..];

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use tokenizers::tokenizer::{Model, OffsetType, PreTokenizer};
-use tokenizers::{AddedToken, DecoderWrapper, Normalizer, PreTokenizedString};
+use tokenizers::{
+    AddedToken, DecoderWrapper, Model, Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer,
+};
 
 use crate::error::TextError;
 use crate::guard::Prompt;
@@ -16,6 +17,16 @@ use crate::vocabulary::{SpecialTokens, Vocabulary};
 
 /// A tokenizer file larger than this is refused unread: the released model's is 12.8 MB.
 const MAX_FILE_BYTES: u64 = 256 << 20;
+
+/// Bytes split at once: long enough that what is split twice does not count.
+const WINDOW_BYTES: usize = 64 << 10;
+
+/// Words at a window's end that may look different once more text follows: the last one, and a margin for patterns that
+/// look ahead.
+const UNSETTLED_WORDS: usize = 4;
+
+/// What a tokenizer must give back unchanged: no case folding, no space put in front.
+const PROBE: &str = "A b";
 
 /// Whether the text of an added token (`<|im_end|>`, `<think>`...) becomes that token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +70,12 @@ impl Tokenizer {
         let decoder = inner.get_added_vocabulary().get_added_tokens_decoder();
         let special: Vec<u32> = decoder.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect();
         let vocabulary = Vocabulary::new(&inner.get_vocab(true), &special).map_err(&refuse)?;
-        Ok(Tokenizer { path: path.to_owned(), inner, vocabulary: Arc::new(vocabulary), added })
+        let tokenizer = Tokenizer { path: path.to_owned(), inner, vocabulary: Arc::new(vocabulary), added };
+        let probe = tokenizer.decode(&tokenizer.encode(PROBE, AddedTokens::Ignore)?, SpecialTokens::Keep);
+        if probe != PROBE {
+            return Err(refuse(format!("text must come back as it was, and {PROBE:?} came back as {probe:?}")));
+        }
+        Ok(tokenizer)
     }
 
     /// The ids of `text`. Beginning and end tokens are never added.
@@ -145,23 +161,49 @@ impl Tokenizer {
 
     /// The model's own steps without the added tokens: normalise, split into words, merge.
     fn encode_plain(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TextError> {
-        if text.is_empty() {
-            return Ok(());
-        }
-        let steps = || -> tokenizers::Result<Vec<u32>> {
-            let mut words = PreTokenizedString::from(text);
+        self.encode_windows(text, WINDOW_BYTES, ids)
+            .map_err(|error| TextError::Encode { path: self.path.clone(), reason: first_line(&error) })
+    }
+
+    /// Splits `text` a window at a time: the library keeps some 300 bytes for each byte that it splits.
+    fn encode_windows(&self, text: &str, window: usize, ids: &mut Vec<u32>) -> tokenizers::Result<()> {
+        let mut rest = text;
+        let mut size = window;
+        while !rest.is_empty() {
+            let end = if size < rest.len() { rest.floor_char_boundary(size) } else { rest.len() };
+            let mut words = PreTokenizedString::from(&rest[..end]);
             if let Some(normalizer) = self.inner.get_normalizer() {
                 words.normalize(|piece| normalizer.normalize(piece))?;
             }
             if let Some(splitter) = self.inner.get_pre_tokenizer() {
                 splitter.pre_tokenize(&mut words)?;
             }
-            words.tokenize(|word| self.inner.get_model().tokenize(word.get()))?;
-            Ok(words.into_encoding(None, 0, OffsetType::None)?.get_ids().to_vec())
-        };
-        ids.extend(steps().map_err(|error| TextError::Encode { path: self.path.clone(), reason: first_line(&error) })?);
+            let words = words.get_splits(OffsetReferential::Original, OffsetType::Byte);
+            let kept = if end == rest.len() { Some((words.len(), end)) } else { settled(rest, &words) };
+            let Some((count, bytes)) = kept else {
+                size = size.saturating_mul(2);
+                continue;
+            };
+            for (word, ..) in words.into_iter().take(count) {
+                ids.extend(self.inner.get_model().tokenize(word)?.iter().map(|token| token.id));
+            }
+            rest = rest.get(bytes..).unwrap_or_default();
+            size = window;
+        }
         Ok(())
     }
+}
+
+/// A word of a window: its text, its place in the window, and tokens it has already (none here).
+type Word<'w> = (&'w str, (usize, usize), &'w Option<Vec<tokenizers::Token>>);
+
+/// The words of a window that the text after it cannot change: how many, and how many bytes they take. The next window
+/// begins with an ASCII character, which never composes with what stands before it.
+fn settled(text: &str, words: &[Word]) -> Option<(usize, usize)> {
+    let safe = words.len().saturating_sub(UNSETTLED_WORDS);
+    let cut =
+        words[..safe].iter().rposition(|(_, (start, _), _)| text.as_bytes().get(*start).is_some_and(u8::is_ascii))?;
+    (cut > 0).then(|| (cut, words[cut].1.0))
 }
 
 impl Added {
@@ -328,6 +370,47 @@ pub(crate) mod tests {
         assert!(compared > 150, "{compared}");
     }
 
+    #[test]
+    fn windows_change_no_ids() {
+        for dir in [tiny(), nano()] {
+            let tokenizer = Tokenizer::open(&dir).unwrap();
+            let parts = [
+                "word",
+                " word",
+                "  ",
+                "\n",
+                "\r\n",
+                " \n ",
+                "'ll",
+                "'",
+                "12",
+                "e\u{301}\u{323}",
+                "中文",
+                "，",
+                "!!",
+                " 🙂",
+                "\t",
+                "가\u{11a8}",
+                "\u{301}",
+                "-",
+            ];
+            let mut state = 5u64;
+            for _ in 0..300 {
+                let mut text = String::new();
+                for _ in 0..60 {
+                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    text += parts[(state >> 33) as usize % parts.len()];
+                }
+                let whole = tokenizer.inner.encode_fast(text.as_str(), false).unwrap();
+                for window in [1, 7, 24, 100] {
+                    let mut ids = Vec::new();
+                    tokenizer.encode_windows(&text, window, &mut ids).unwrap();
+                    assert_eq!(ids, whole.get_ids(), "{text:?} in windows of {window}");
+                }
+            }
+        }
+    }
+
     /// The added tokens of a prompt, by their text.
     fn control(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<String> {
         let added = ids.iter().filter(|id| tokenizer.added.ids.contains(id));
@@ -440,6 +523,10 @@ pub(crate) mod tests {
         other["added_tokens"][0]["lstrip"] = json!(true);
         std::fs::write(&path, other.to_string()).unwrap();
         assert!(message().contains("lstrip"));
+        other["added_tokens"][0]["lstrip"] = json!(false);
+        other["normalizer"] = json!({"type": "Lowercase"});
+        std::fs::write(&path, other.to_string()).unwrap();
+        assert!(message().contains("\"A b\" came back as \"a b\""));
         other["decoder"] = json!({"type": "Fuse"});
         std::fs::write(&path, other.to_string()).unwrap();
         assert!(message().contains("ByteLevel"));

@@ -28,7 +28,8 @@ const L2_EPS: f32 = 1e-6;
 
 /// Projections.
 pub fn project(step: &Step<'_>, op: &GdnProject) -> Result<()> {
-    let (channels, values, heads, hidden) = (op.qkv.matrix.rows, op.z.matrix.rows, op.a.matrix.rows, op.qkv.matrix.cols);
+    let (channels, values, heads, hidden) =
+        (op.qkv.matrix.rows, op.z.matrix.rows, op.a.matrix.rows, op.qkv.matrix.cols);
     step.nonzero(&[("hidden", hidden), ("channels", channels), ("values", values), ("value_heads", heads)])?;
     let (rows, width) = (op.rows.count, hidden as usize);
     let u = step.read::<f32>(&op.u, "u", volume(&[rows, hidden]))?;
@@ -45,8 +46,16 @@ pub fn project(step: &Step<'_>, op: &GdnProject) -> Result<()> {
         input.multiply(&qkv, round, rows_of(&mut qkv_out, qkv.rows(), &tile));
         input.multiply(&z, round, rows_of(&mut z_out, z.rows(), &tile));
         let heads = heads as usize;
-        input.multiply(&a, false, rows_of(&mut ab_out, 2 * heads, &tile).into_iter().map(|r| &mut r[..heads]).collect());
-        input.multiply(&b, false, rows_of(&mut ab_out, 2 * heads, &tile).into_iter().map(|r| &mut r[heads..]).collect());
+        input.multiply(
+            &a,
+            false,
+            rows_of(&mut ab_out, 2 * heads, &tile).into_iter().map(|r| &mut r[..heads]).collect(),
+        );
+        input.multiply(
+            &b,
+            false,
+            rows_of(&mut ab_out, 2 * heads, &tile).into_iter().map(|r| &mut r[heads..]).collect(),
+        );
     }
     tap_projections(step, op, [&qkv_out, &z_out, &ab_out]);
     Ok(())
@@ -178,7 +187,7 @@ struct Mix<'s, 'a> {
     views: Views<'a>,
 }
 
-impl Mix<'_, '_> {
+impl<'s> Mix<'s, '_> {
     fn tile(&mut self, taps: &[f32], tile: Range<usize>) {
         let prepared = self.prepare(&self.convolve(taps, &tile), &tile);
         self.record(&prepared, &tile);
@@ -188,7 +197,7 @@ impl Mix<'_, '_> {
         self.finish(&y, &tile);
     }
 
-    fn convolve(&self, taps: &[f32], tile: &Range<usize>) -> Lease<'_> {
+    fn convolve(&self, taps: &[f32], tile: &Range<usize>) -> Lease<'s> {
         let (step, channels, kernel) = (self.step, self.sizes.channels, self.op.shape.kernel as usize);
         let (before, inputs) = (self.views.window.before(), &*self.views.qkv);
         let conv = Conv { taps, channels, dilation: 1, before, inputs };
@@ -201,7 +210,7 @@ impl Mix<'_, '_> {
     }
 
     /// Norms of queries and keys, gates.
-    fn prepare(&self, convolved: &[f32], tile: &Range<usize>) -> Prepared<'_> {
+    fn prepare(&self, convolved: &[f32], tile: &Range<usize>) -> Prepared<'s> {
         let (step, sizes, rows) = (self.step, self.sizes, tile.len());
         let mut out = Prepared {
             q: step.scratch(rows * sizes.keys),
@@ -316,7 +325,9 @@ impl Kernel for PrepareRow<'_, '_> {
         out.v.copy_from_slice(v);
         let (a, b) = ab.split_at(a_log.len());
         let weights = a_log.iter().zip(dt_bias);
-        for ((gates, (&a, &b)), (&a_log, &dt_bias)) in out.gates.as_chunks_mut::<2>().0.iter_mut().zip(a.iter().zip(b)).zip(weights) {
+        for ((gates, (&a, &b)), (&a_log, &dt_bias)) in
+            out.gates.as_chunks_mut::<2>().0.iter_mut().zip(a.iter().zip(b)).zip(weights)
+        {
             *gates = [exp::<A>(-exp::<A>(a_log) * softplus::<A>(a + dt_bias)), sigmoid::<A>(b)];
         }
     }

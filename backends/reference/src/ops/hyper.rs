@@ -108,7 +108,8 @@ impl<'a> ReadViews<'a> {
 
     fn tile(&self, step: &Step<'_>, op: &HcRead, x: &[f32], outs: ReadTile<'_>) {
         let ReadTile { normed, lowrank, u, inject } = outs;
-        let (hidden, width, round) = (op.streams.hidden as usize, volume(&[op.streams.count, op.streams.hidden]), step.rounds(op.rows));
+        let (hidden, width, round) =
+            (op.streams.hidden as usize, volume(&[op.streams.count, op.streams.hidden]), step.rounds(op.rows));
         step.split(2 * normed.len(), normed, width, |first, out| {
             let x = &x[first * width..first * width + out.len()];
             step.run(GroupNorm { x, weight: &self.norm, group: hidden, eps: op.eps, out });

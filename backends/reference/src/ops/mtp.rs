@@ -43,7 +43,8 @@ pub fn fuse(step: &Step<'_>, op: &MtpFuse) -> Result<()> {
         let normed_rows = || normed.chunks_exact(normed_width);
         let input = Input::new(step.machine, normed_rows().map(|row| &row[..hidden]).collect());
         input.multiply(&fc_embedding, round, embedded.chunks_exact_mut(hidden).collect());
-        let input = Input::new(step.machine, normed_rows().flat_map(|row| row[hidden..].chunks_exact(hidden)).collect());
+        let input =
+            Input::new(step.machine, normed_rows().flat_map(|row| row[hidden..].chunks_exact(hidden)).collect());
         let out = &mut out[tile.start * width..tile.end * width];
         input.multiply(&fc_hidden, round, out.chunks_exact_mut(hidden).collect());
         for (out, e) in out.chunks_exact_mut(width).zip(embedded.chunks_exact(hidden)) {

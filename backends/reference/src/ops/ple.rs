@@ -120,9 +120,9 @@ fn gate(step: &Step<'_>, op: &PleMix, views: &mut Views<'_>, tile: std::ops::Ran
     let width = count * hidden;
     let mut scores = step.scratch(2 * tile.len() * count);
     let inputs = &mut views.inputs[tile.start * width..tile.end * width];
-    let rows = gated.chunks_exact_mut(width).zip(inputs.chunks_exact_mut(width)).zip(scores.chunks_exact_mut(2 * count));
-    let mut rows: Vec<GateRow> =
-        rows.map(|((gated, normed), scores)| GateRow { gated, normed, scores }).collect();
+    let rows =
+        gated.chunks_exact_mut(width).zip(inputs.chunks_exact_mut(width)).zip(scores.chunks_exact_mut(2 * count));
+    let mut rows: Vec<GateRow> = rows.map(|((gated, normed), scores)| GateRow { gated, normed, scores }).collect();
     step.split(8 * width * tile.len(), &mut rows, 1, |first, rows| {
         for (row, out) in (tile.start + first..).zip(rows) {
             let mut scratch = step.scratch(2 * hidden);
@@ -138,7 +138,8 @@ fn gate(step: &Step<'_>, op: &PleMix, views: &mut Views<'_>, tile: std::ops::Ran
         }
     });
     if step.tapped() {
-        let of = |which: usize| scores.chunks_exact(count).skip(which).step_by(2).flatten().copied().collect::<Vec<_>>();
+        let of =
+            |which: usize| scores.chunks_exact(count).skip(which).step_by(2).flatten().copied().collect::<Vec<_>>();
         step.tap("score", &[tile.len(), count], &of(0));
         step.tap("gate", &[tile.len(), count], &of(1));
     }

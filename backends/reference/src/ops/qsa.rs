@@ -35,13 +35,15 @@ pub fn project(step: &Step<'_>, op: &QsaProject) -> Result<()> {
         let input = Input::contiguous(step.machine, &u[tile.start * width..tile.end * width], width);
         let kv = k.rows();
         input.multiply(&q, round, q_out.chunks_exact_mut(q.rows()).skip(tile.start).take(tile.len()).collect());
-        let rows = || tile.start..tile.end;
-        let mut halves: Vec<_> = kv_out[2 * kv * tile.start..2 * kv * tile.end].chunks_exact_mut(kv).collect();
-        let values: Vec<_> = rows().rev().filter_map(|_| halves.pop().zip(halves.pop())).collect();
-        let (v_rows, k_rows): (Vec<_>, Vec<_>) = values.into_iter().rev().unzip();
+        let pairs = kv_out.chunks_exact_mut(2 * kv).skip(tile.start).take(tile.len());
+        let (k_rows, v_rows) = pairs.map(|pair| pair.split_at_mut(kv)).unzip();
         input.multiply(&k, round, k_rows);
         input.multiply(&v, round, v_rows);
-        input.multiply(&index, false, index_out.chunks_exact_mut(index.rows()).skip(tile.start).take(tile.len()).collect());
+        input.multiply(
+            &index,
+            false,
+            index_out.chunks_exact_mut(index.rows()).skip(tile.start).take(tile.len()).collect(),
+        );
     }
     Ok(())
 }
@@ -138,7 +140,8 @@ impl<'a, C: Cell> Append<'a, C> {
     fn rows(&mut self, step: &Step<'_>, op: &QsaAppend) {
         let shape = op.shape;
         let (q_width, kv) = ((shape.heads * shape.head_dim) as usize, (shape.kv_heads * shape.head_dim) as usize);
-        let (iq_width, raw, first) = ((shape.index_heads * shape.index_dim) as usize, shape.index_dim as usize, op.first as usize);
+        let (iq_width, raw, first) =
+            ((shape.index_heads * shape.index_dim) as usize, shape.index_dim as usize, op.first as usize);
         let heads = self.q_out.chunks_exact_mut(q_width).zip(self.index_q_out.chunks_exact_mut(iq_width));
         let cached = self.k.chunks_exact_mut(kv).zip(self.v.chunks_exact_mut(kv)).zip(self.raw.chunks_exact_mut(raw));
         let rows = heads.zip(cached.skip(first));

@@ -5,7 +5,7 @@
 //!
 //! Row rule: a query scores and chooses alone, by its own position.
 
-use ss_backend::op::QsaSelect;
+use ss_backend::op::{QsaSelect, QsaShape};
 use ss_backend::{NONE, Result, Scalar};
 
 use super::qsa::{bad_scalar, check};
@@ -42,21 +42,22 @@ fn run<C: Cell>(step: &Step<'_>, op: &QsaSelect) -> Result<()> {
     let mut blocks = step.write::<u32>(&op.blocks, "blocks", volume(&[rows, shape.topk]))?;
 
     let (slice, count, topk) = (op.slice as usize, op.slice_rows as usize, shape.topk as usize);
-    let complete = |row: usize| (op.first as usize + slice + row + 1) / shape.block as usize;
-    let width = (shape.index_heads * shape.index_dim) as usize;
-    let (all, scored) = (all as usize, step.tapped() || all as usize > topk);
-    if scored {
+    let (all, width) = (all as usize, (shape.index_heads * shape.index_dim) as usize);
+    let visible = (op.first + op.slice + 1) as usize;
+    // A query that keeps everything needs no scores, unless somebody wants to see them.
+    let unscored = if step.tapped() { 0 } else { topk };
+    if all > unscored {
+        let index_q = &index_q[slice * width..(slice + count) * width];
         step.split(scores.len() * width, &mut scores, 1, |first, scores| {
-            let index_q = &index_q[slice * width..(slice + count) * width];
-            let positions = Positions { first, all, complete: &complete };
-            step.run(Scores { positions, index_q, pooled: &*pooled, dim: shape.index_dim as usize, scores });
+            let mut scratch = step.scratch(shape.index_dim as usize);
+            let scratch = &mut *scratch;
+            step.run(Scores { shape, visible, unscored, index_q, pooled: &*pooled, first, all, scratch, scores });
         });
     }
     let blocks = &mut blocks[slice * topk..(slice + count) * topk];
-    step.split(count * all, blocks, topk, |first, blocks| {
+    step.split(4 * count * all, blocks, topk, |first, blocks| {
         for (row, blocks) in (first..).zip(blocks.chunks_exact_mut(topk)) {
-            let scores = if scored { &scores[row * all..(row + 1) * all] } else { &[] };
-            keep(scores, complete(row), blocks);
+            keep(&scores[row * all..], (visible + row) / shape.block as usize, blocks);
         }
     });
     step.tap("index_scores", &[count, all], &scores);
@@ -64,29 +65,65 @@ fn run<C: Cell>(step: &Step<'_>, op: &QsaSelect) -> Result<()> {
     Ok(())
 }
 
-/// Which scores a kernel computes: `[rows, all]` from the number `first` on.
-struct Positions<'a, F> {
-    first: usize,
-    all: usize,
-    /// Blocks complete for a row.
-    complete: &'a F,
-}
-
-struct Scores<'a, C, F> {
-    positions: Positions<'a, F>,
+/// The numbers from `first` on of the scores `[rows, all]`.
+struct Scores<'a, C> {
+    shape: &'a QsaShape,
+    /// Tokens that row 0 sees.
+    visible: usize,
+    /// Rows with this many blocks or fewer are left out.
+    unscored: usize,
     index_q: &'a [f32],
     pooled: &'a [C],
-    dim: usize,
+    first: usize,
+    all: usize,
+    /// One pooled row.
+    scratch: &'a mut [f32],
     scores: &'a mut [f32],
 }
 
-impl<C: Cell, F: Fn(usize) -> usize> Kernel for Scores<'_, C, F> {
+impl<C: Cell> Kernel for Scores<'_, C> {
     #[inline(always)]
     fn run<A: Arith>(self) {
-        let Scores { positions: Positions { first, all, complete }, index_q, pooled, dim, scores } = self;
-        let width = index_q.len() / complete_rows(index_q, dim, first, scores.len(), all);
-        let root = (dim as f32).sqrt();
-        let _ = (width, root, pooled, scores, complete, index_q);
-        let _ = |a: &[f32], b: &[f32]| dot::<A>(a, b);
+        let Scores { shape, visible, unscored, index_q, pooled, first, all, scratch, scores } = self;
+        let dim = shape.index_dim as usize;
+        let (width, root) = (shape.index_heads as usize * dim, (dim as f32).sqrt());
+        let (mut at, mut rest) = (first, scores);
+        while !rest.is_empty() {
+            let (row, start) = (at / all, at % all);
+            let (segment, next) = rest.split_at_mut((all - start).min(rest.len()));
+            let complete = (visible + row) / shape.block as usize;
+            let queries = &index_q[row * width..(row + 1) * width];
+            let wanted = if complete > unscored { segment.len() } else { 0 };
+            for (j, score) in (start..).zip(&mut segment[..wanted]) {
+                *score = INCOMPLETE;
+                if j < complete {
+                    let key = C::row(&pooled[j * dim..(j + 1) * dim], scratch);
+                    let sum = queries.chunks_exact(dim).fold(0.0, |sum, query| sum + positive(dot::<A>(query, key)));
+                    *score = sum / root;
+                }
+            }
+            at += segment.len();
+            rest = next;
+        }
     }
+}
+
+/// `max(0, x)`; NaN stays.
+#[inline(always)]
+fn positive(x: f32) -> f32 {
+    if x < 0.0 { 0.0 } else { x }
+}
+
+/// The best of the first `complete` scores, ascending, then [`NONE`].
+fn keep(scores: &[f32], complete: usize, blocks: &mut [u32]) {
+    let topk = blocks.len();
+    blocks.fill(NONE);
+    if complete <= topk {
+        blocks.iter_mut().zip(0..complete as u32).for_each(|(block, j)| *block = j);
+        return;
+    }
+    let mut ranks: Vec<u64> = scores[..complete].iter().zip(0..).map(|(&score, j)| rank(score, j)).collect();
+    ranks.select_nth_unstable_by(topk - 1, |a, b| b.cmp(a));
+    blocks.iter_mut().zip(&ranks).for_each(|(block, &rank)| *block = ranked_index(rank));
+    blocks.sort_unstable();
 }

@@ -1,7 +1,7 @@
 //! Owns: the promises of memory, slots and submissions, and the refusals of what the device cannot do.
 
 use ss_backend::op::{Copy, ExpertsIn};
-use ss_backend::{Arithmetic, Backend, Form, Format, Matrix, RecordLayout, Recorder, Rows, Scalar};
+use ss_backend::{Arithmetic, Backend, Error, Form, Format, Matrix, RecordLayout, Recorder, Rows, Scalar};
 
 use super::fixture::{Half, Random, Shape, Work, bits, contents, filled, open, pool, record, run};
 use crate::{AdapterChoice, ChunkAccess, Options, WgpuBackend, adapters, tuning};
@@ -166,4 +166,19 @@ fn buffers_too_small_for_their_operation_are_refused() {
     let short = Random(1).floats(SMALL.hidden - 1);
     let (recorder, _) = record(&device, &pool, &work(&short, &[0]));
     assert!(device.submit(recorder).is_err());
+}
+
+#[test]
+fn a_lost_device_is_an_error_of_every_later_call_and_never_a_panic() {
+    let device = device();
+    let pool = pool(&device, SMALL, 1, &[(0, SMALL.record(1))]);
+    let inputs = Random(1).floats(SMALL.hidden);
+    let (recorder, out) = record(&device, &pool, &work(&inputs, &[0]));
+    device.shared().device.raw.destroy();
+    let lost = |result: ss_backend::Result<()>| matches!(result, Err(Error::Lost { .. }));
+    assert!(lost(device.submit(recorder).map(drop)), "submit");
+    assert!(lost(device.alloc("test", 4).map(drop)), "alloc");
+    assert!(lost(device.upload(&out, 0, &[0; 4])), "upload");
+    assert!(lost(device.read(&out, 0, &mut [0; 4])), "read");
+    assert!(lost(device.open_slot(&pool, 0).and_then(|writer| writer.finish())), "slot");
 }

@@ -40,7 +40,7 @@ fn one_tensor_of_another_size_is_not_the_released_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
     let config = imitation::released_config();
     let mut tensors = imitation::main_tensors(&config).unwrap();
-    // A router in F32 is a valid checkpoint, of the same geometry, with 48 MB more in one layer.
+    // A router in F32 is a valid checkpoint, of the same geometry, with 2.6 MB more.
     let router = tensors.iter_mut().find(|tensor| tensor.name.ends_with("layers.7.mlp.gate.weight")).unwrap();
     router.dtype = ss_checkpoint::Dtype::F32;
     imitation::write_checkpoint(dir.path(), &config, &[&tensors]).unwrap();

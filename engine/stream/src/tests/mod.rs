@@ -4,4 +4,5 @@ mod experts;
 mod failures;
 mod ngram;
 mod slots;
+mod store;
 mod support;
