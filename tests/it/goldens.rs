@@ -58,15 +58,20 @@ fn compare(golden: &Golden, theirs: &HashMap<String, Tensor>, ours: &HashMap<Str
             continue;
         }
         if short == "qsa.mask" {
-            let blocks = first_u32(ours, &name.replace("mask", "index_blocks"));
+            let blocks = ids_of(ours, &name.replace("mask", "index_blocks"));
             assert_eq!(mask_of(&blocks, tensor), tensor.values, "{}: `{name}`", golden.name);
             choices += 1;
             continue;
         }
         match ours.get(&our_name(name)) {
-            Some(Tap::U32(values)) => {
-                assert_eq!(*values, tensor.u32(), "{}: `{name}`", golden.name);
+            Some(Tap::I32(values)) => {
+                assert_eq!(*values, tensor.i32(), "{}: `{name}`", golden.name);
                 choices += 1;
+            }
+            Some(Tap::F32(values)) if short == "qsa.index_scores" => {
+                let topk = theirs[&name.replace("scores", "blocks")].width();
+                let (ours, theirs) = deciding_scores(values, tensor, topk);
+                table.add(short, Bound::of(&golden.agreement, component(short)), &ours, &theirs);
             }
             Some(Tap::F32(values)) => {
                 let values = &values[..values.len().min(tensor.values.len())];
@@ -78,22 +83,30 @@ fn compare(golden: &Golden, theirs: &HashMap<String, Tensor>, ours: &HashMap<Str
     choices
 }
 
-fn first_u32(ours: &HashMap<String, Tap>, name: &str) -> Vec<u32> {
+fn ids_of(ours: &HashMap<String, Tap>, name: &str) -> Vec<i32> {
     match ours.get(name) {
-        Some(Tap::U32(values)) => values.clone(),
+        Some(Tap::I32(values)) => values.clone(),
         other => panic!("`{name}` is {other:?}"),
     }
 }
 
+/// Tokens of an indexer block in every golden set.
+const BLOCK: usize = 4;
+
+/// The rows of block scores that decide something: a query that sees no more blocks than it keeps needs no scores.
+fn deciding_scores(ours: &[f32], theirs: &Tensor, topk: usize) -> (Vec<f32>, Vec<f64>) {
+    let from = (BLOCK * (topk + 1) - 1).min(theirs.shape[0]) * theirs.width();
+    (ours[from..].to_vec(), theirs.values[from..].to_vec())
+}
+
 /// Which tokens each query sees, from the blocks it keeps (architecture.md 7.3).
-fn mask_of(blocks: &[u32], shape: &Tensor) -> Vec<f64> {
-    const BLOCK: usize = 4;
+fn mask_of(blocks: &[i32], shape: &Tensor) -> Vec<f64> {
     let (rows, tokens) = (shape.shape[0], shape.shape[1]);
     let kept = blocks.len() / rows;
     let mut mask = vec![0.0; rows * tokens];
     for (row, blocks) in blocks.chunks_exact(kept).enumerate() {
         let seen = &mut mask[row * tokens..][..tokens];
-        for &block in blocks.iter().filter(|&&b| b != ss_backend::NONE) {
+        for &block in blocks.iter().filter(|&&b| b >= 0) {
             seen[block as usize * BLOCK..][..BLOCK].fill(1.0);
         }
         seen[(row + 1) / BLOCK * BLOCK..=row].fill(1.0);
@@ -176,7 +189,7 @@ fn a_prompt_in_chunks_and_the_state_it_leaves() {
         let tensors = state.tensors(rig.backend()).unwrap();
         for (name, theirs) in chunked.iter().filter(|(name, _)| name.starts_with("state.L")) {
             let mut ours: Vec<f32> = match find(&tensors, name) {
-                Some(bytes) => bytemuck::pod_collect_to_vec(bytes),
+                Some(bytes) => bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
                 None => panic!("the state has no `{name}`"),
             };
             ours.drain(..ours.len() - theirs.values.len());
@@ -265,7 +278,7 @@ fn the_draft_head_and_its_chain() {
             let last = theirs("hidden_last16");
             table.add("mtp.hidden", Bound::of(&golden.agreement, "mtp.hidden"), &hidden[hidden.len() - last.values.len()..], &last.values);
             let taps = rig.taps.take();
-            assert_eq!(first_u32(&taps, "mtp.qsa.index_blocks"), theirs("index_blocks").u32());
+            assert_eq!(ids_of(&taps, "mtp.qsa.index_blocks"), theirs("index_blocks").i32());
             compare_draft(golden, &mtp, n, &taps, &mut table);
             chain(golden, &mut rig, &mut state, (theirs("draft_tokens"), theirs("draft_logits")), &logits, &mut table);
             measured += 1;
@@ -283,7 +296,12 @@ fn compare_draft(golden: &Golden, mtp: &HashMap<String, Tensor>, n: usize, taps:
             continue;
         }
         match taps.get(&format!("mtp.{name}")) {
-            Some(Tap::U32(values)) => assert_eq!(*values, theirs.u32(), "`{name}`"),
+            Some(Tap::I32(values)) => assert_eq!(*values, theirs.i32(), "`{name}`"),
+            Some(Tap::F32(values)) if name == "qsa.index_scores" => {
+                let topk = mtp[&format!("{prefix}qsa.index_blocks")].width();
+                let (ours, theirs) = deciding_scores(values, theirs, topk);
+                table.add(&format!("mtp.{name}"), Bound::of(&golden.agreement, component(name)), &ours, &theirs);
+            }
             Some(Tap::F32(values)) => {
                 table.add(&format!("mtp.{name}"), Bound::of(&golden.agreement, component(name)), values, &theirs.values);
             }

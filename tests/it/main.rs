@@ -1,9 +1,4 @@
 //! Whole-program tests; each module holds one promise.
 
-mod fast;
 mod goldens;
 mod invariants;
-mod nano;
-mod ops;
-mod sequence;
-mod words;

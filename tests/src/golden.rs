@@ -35,9 +35,14 @@ impl Tensor {
         self.values.iter().map(|&v| v as f32).collect()
     }
 
-    /// As token or block ids; -1 becomes [`ss_backend::NONE`].
+    /// As token ids.
     pub fn u32(&self) -> Vec<u32> {
-        self.values.iter().map(|&v| if v < 0.0 { ss_backend::NONE } else { v as u32 }).collect()
+        self.values.iter().map(|&v| v as u32).collect()
+    }
+
+    /// As ids of experts or blocks; -1 where a list holds nothing.
+    pub fn i32(&self) -> Vec<i32> {
+        self.values.iter().map(|&v| v as i32).collect()
     }
 
     /// Numbers in one item of the first dimension.

@@ -49,8 +49,8 @@ pub struct Taps(Arc<Mutex<HashMap<String, Tap>>>);
 pub enum Tap {
     /// Numbers.
     F32(Vec<f32>),
-    /// Ids.
-    U32(Vec<u32>),
+    /// Ids; -1 where a list holds nothing.
+    I32(Vec<i32>),
 }
 
 impl Taps {
@@ -58,9 +58,9 @@ impl Taps {
         let mut taps = self.0.lock().expect("no test panics while it holds taps");
         match (taps.get_mut(name), data) {
             (Some(Tap::F32(all)), TapData::F32(values)) => all.extend_from_slice(values),
-            (Some(Tap::U32(all)), TapData::U32(values)) => all.extend_from_slice(values),
+            (Some(Tap::I32(all)), TapData::I32(values)) => all.extend_from_slice(values),
             (_, TapData::F32(values)) => _ = taps.insert(name.to_string(), Tap::F32(values.to_vec())),
-            (_, TapData::U32(values)) => _ = taps.insert(name.to_string(), Tap::U32(values.to_vec())),
+            (_, TapData::I32(values)) => _ = taps.insert(name.to_string(), Tap::I32(values.to_vec())),
         }
     }
 

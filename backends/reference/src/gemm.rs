@@ -73,7 +73,7 @@ impl<'a> Input<'a> {
 }
 
 /// Cuts every row into pieces of `width`, and puts the first pieces of all rows first.
-pub fn split_columns<'a>(rows: Vec<&'a mut [f32]>, width: usize) -> Vec<&'a mut [f32]> {
+fn split_columns(rows: Vec<&mut [f32]>, width: usize) -> Vec<&mut [f32]> {
     let longest = rows.iter().map(|row| row.len()).max().unwrap_or(0);
     let mut pieces: Vec<_> = rows.into_iter().map(|row| row.chunks_mut(width)).collect();
     (0..longest.div_ceil(width))
@@ -196,8 +196,8 @@ fn expanded_dots<A: Arith, C: Codec<B>, const B: usize, const N: usize>(
     for (g, group) in groups.iter().enumerate() {
         for n in 0..N {
             let params = C::params(&rows[n], g);
-            for b in 0..B {
-                add_product::<A>(&mut acc[n], &C::block::<A>(&rows[n], params, g, b), &group[b]);
+            for (b, x) in group.iter().enumerate() {
+                add_product::<A>(&mut acc[n], &C::block::<A>(&rows[n], params, g, b), x);
             }
         }
     }

@@ -20,5 +20,8 @@ mod threads;
 mod tuning;
 mod weights;
 
+#[cfg(test)]
+mod tests;
+
 pub use backend::{Options, Reference};
 pub use tap::{Tap, TapData};

@@ -97,6 +97,16 @@ impl Tier {
         }
     }
 
+    /// The next narrower tier with the same arithmetic.
+    #[cfg(test)]
+    pub fn narrower(self) -> Option<Tier> {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Tier::Avx512 => Some(Tier::Avx2),
+            _ => None,
+        }
+    }
+
     /// Whether sums run in lanes.
     pub fn lanes(self) -> bool {
         self != Tier::Plain

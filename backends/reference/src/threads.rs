@@ -11,6 +11,8 @@ use crate::tuning::{PARALLEL_WORK, PIECES_A_THREAD};
 pub struct Threads {
     pool: Option<ThreadPool>,
     count: usize,
+    /// Multiply-adds below which nothing is split.
+    pub worth: u64,
 }
 
 impl Threads {
@@ -24,12 +26,12 @@ impl Threads {
             count => count,
         };
         if count == 1 {
-            return Ok(Threads { pool: None, count });
+            return Ok(Threads { pool: None, count, worth: PARALLEL_WORK });
         }
         let pool = ThreadPoolBuilder::new().num_threads(count).thread_name(|i| format!("ss-reference-{i}")).build();
         let pool =
             pool.map_err(|e| Error::Unavailable(format!("the system gave no {count} threads ({e}); use fewer")))?;
-        Ok(Threads { pool: Some(pool), count })
+        Ok(Threads { pool: Some(pool), count, worth: PARALLEL_WORK })
     }
 
     /// How many threads compute.
@@ -39,7 +41,7 @@ impl Threads {
 
     /// Into how many pieces an operation of `work` multiply-adds is split.
     pub fn pieces(&self, work: u64) -> usize {
-        if self.count == 1 || work < PARALLEL_WORK { 1 } else { self.count * PIECES_A_THREAD }
+        if self.count == 1 || work < self.worth { 1 } else { self.count * PIECES_A_THREAD }
     }
 
     /// Runs `f(first, piece)` over pieces of `items`, each of whole units of `unit` items; `first` counts units.

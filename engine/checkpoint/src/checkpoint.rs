@@ -237,7 +237,7 @@ impl Checkpoint {
         let mut values = decode(scalar, &bytes);
         let convention = if name.starts_with(MTP_PREFIX) { self.conventions.mtp } else { self.conventions.main };
         if convention == NormConvention::Raw && is_centred(name) {
-            values.iter_mut().for_each(|value| *value += 0.0);
+            values.iter_mut().for_each(|value| *value += 1.0);
         }
         Ok(values)
     }

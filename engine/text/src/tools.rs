@@ -549,13 +549,15 @@ mod tests {
 
     #[test]
     fn a_long_argument_takes_linear_time() {
-        let time = |len: usize| {
+        let once = |len: usize| {
             let (mut splitter, mut events) = (splitter(), Vec::new());
             splitter.push("<tool_call><function=f><parameter=list>", &mut events);
             let start = std::time::Instant::now();
             (0..len).for_each(|_| splitter.push("<tool", &mut events));
             start.elapsed().as_secs_f64()
         };
+        // The fastest of three runs: other work on the machine only ever adds.
+        let time = |len| (0..3).map(|_| once(len)).fold(f64::INFINITY, f64::min);
         let (short, long) = (time(20_000).max(1e-4), time(200_000));
         assert!(long < short * 60.0, "ten times the text took {:.1} times as long", long / short);
     }

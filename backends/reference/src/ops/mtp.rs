@@ -48,7 +48,7 @@ pub fn fuse(step: &Step<'_>, op: &MtpFuse) -> Result<()> {
         let out = &mut out[tile.start * width..tile.end * width];
         input.multiply(&fc_hidden, round, out.chunks_exact_mut(hidden).collect());
         for (out, e) in out.chunks_exact_mut(width).zip(embedded.chunks_exact(hidden)) {
-            out.chunks_exact_mut(hidden).for_each(|out| out.iter_mut().zip(e).for_each(|(out, e)| *out = e + *out));
+            out.chunks_exact_mut(hidden).for_each(|out| out.iter_mut().zip(e).for_each(|(out, e)| *out += e));
         }
     }
     step.tap_layer("fused", &[rows as usize, width], &out);

@@ -51,7 +51,7 @@ fn run<C: Cell>(step: &Step<'_>, op: &QsaSelect) -> Result<()> {
         step.split(scores.len() * width, &mut scores, 1, |first, scores| {
             let mut scratch = step.scratch(shape.index_dim as usize);
             let scratch = &mut *scratch;
-            step.run(Scores { shape, visible, unscored, index_q, pooled: &*pooled, first, all, scratch, scores });
+            step.run(Scores { shape, visible, unscored, index_q, pooled: &pooled, first, all, scratch, scores });
         });
     }
     let blocks = &mut blocks[slice * topk..(slice + count) * topk];

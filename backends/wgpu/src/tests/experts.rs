@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use ss_backend::{Arithmetic, Backend, Form, NONE, Scalar};
+use ss_reference::Reference;
 
 use super::fixture::{Half, Mutation, Random, Shape, UNTOUCHED, Work, bits, open, pool, run};
 use super::oracle;
@@ -87,6 +88,29 @@ fn both_halves_agree_with_the_oracle_over_odd_shapes() {
             let error = worst_error(shape, rows, choices.max(7u32.div_ceil(rows)), access);
             println!("{shape:?} {access:?}: {error:.1e}");
             assert!(error <= TOLERANCE, "{shape:?}, {rows} rows, {access:?}: off by {error:e}");
+        }
+    }
+}
+
+#[test]
+fn both_halves_agree_with_the_reference_backend_in_every_form_and_profile() {
+    let shape = Shape { hidden: 352, inner: 736, group: 32, scale: Scalar::Bf16 };
+    let device = open(two_records(shape), ChunkAccess::Array, None);
+    let reference = Reference::new(ss_reference::Options { threads: 1, ..Default::default() }).unwrap();
+    let records = records(shape);
+    let (pool, reference_pool) =
+        (pool(&device, shape, POOL_SLOTS, &records), pool(&reference, shape, POOL_SLOTS, &records));
+    let (choices, slots) = (3, scattered(5 * 3));
+    for half in Half::BOTH {
+        let inputs = Random(21).floats(if half == Half::In { 5 } else { 5 * choices } * half.widths(shape).0);
+        for form in [Form::Prompt, Form::Generated] {
+            for arithmetic in [Arithmetic::Exact, Arithmetic::Fast] {
+                let work = Work { half, shape, choices, form, arithmetic, inputs: &inputs, slots: &slots };
+                let wanted: Vec<f64> = run(&reference, &reference_pool, &work).into_iter().map(f64::from).collect();
+                let error = oracle::error(&run(&device, &pool, &work), &wanted);
+                println!("{half:?} {form:?} {arithmetic}: {error:.1e}");
+                assert!(error <= TOLERANCE, "{half:?} {form:?} {arithmetic}: off by {error:e}");
+            }
         }
     }
 }
