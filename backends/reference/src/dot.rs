@@ -21,15 +21,9 @@ pub fn add_product<A: Arith>(acc: &mut Lanes, a: &Lanes, b: &Lanes) {
 /// The sum of all lanes, as a tree.
 #[inline(always)]
 pub fn sum_lanes(acc: Lanes) -> f32 {
-    let mut acc = acc;
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            acc[i] += acc[i + width];
-        }
-        width /= 2;
-    }
-    acc[0]
+    let eight: [f32; 8] = std::array::from_fn(|i| acc[i] + acc[i + 8]);
+    let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
+    (four[0] + four[2]) + (four[1] + four[3])
 }
 
 /// The last numbers of a row that do not fill the lanes, zeros after them.

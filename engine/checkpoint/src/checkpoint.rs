@@ -191,10 +191,7 @@ impl Checkpoint {
     /// Fills `into`, which has the range's length, from the file.
     pub fn read(&self, range: FileRange, into: &mut [u8]) -> Result<()> {
         if into.len() as u64 != range.bytes {
-            return Err(Error::no_such(
-                self.dir(),
-                format!("range of {} bytes in a buffer of {}", range.bytes, into.len()),
-            ));
+            return Err(self.room(range.bytes, into.len()));
         }
         self.file(range.file)?.read_at(range.offset, into)
     }
@@ -256,13 +253,11 @@ impl Checkpoint {
     pub fn read_expert(&self, layer: usize, expert: u32, slot: &mut [u8]) -> Result<()> {
         let files = self.experts(layer).filter(|files| expert < files.experts);
         let files = files.ok_or_else(|| Error::no_such(self.dir(), format!("expert {expert} in layer {layer}")))?;
+        let room = slot.len();
         for piece in files.pieces(expert) {
-            let place = piece.span.offset as usize;
-            let into = slot.get_mut(place..).and_then(|rest| rest.get_mut(..piece.span.bytes as usize));
-            let into = into.ok_or_else(|| {
-                Error::no_such(self.dir(), format!("expert record of fewer than {} bytes", files.layout.bytes))
-            })?;
-            self.read(piece.range, into)?;
+            let into =
+                slot.get_mut(piece.span.offset as usize..).and_then(|rest| rest.get_mut(..piece.span.bytes as usize));
+            self.read(piece.range, into.ok_or_else(|| self.room(files.layout.bytes, room))?)?;
         }
         check_record(&files.layout, slot).map_err(|bad| self.bad_record(layer, expert, bad))
     }
@@ -324,6 +319,10 @@ impl Checkpoint {
     /// The ids that end an answer.
     pub fn stop_ids(&self) -> Result<Vec<u32>> {
         sidecar::stop_ids(self.dir(), &self.config, &self.dir().join(CONFIG), self.geometry.vocab)
+    }
+
+    fn room(&self, wanted: u64, room: usize) -> Error {
+        Error::Room { path: self.dir().to_owned(), wanted, room: room as u64 }
     }
 
     fn read_all(&self, range: FileRange) -> Result<Vec<u8>> {

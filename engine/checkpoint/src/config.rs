@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result, shown};
 
-/// Largest JSON file that is read: the released index has 318 KB, `config.json` 33 KB.
-const JSON_LIMIT: u64 = 64 << 20;
+/// Largest JSON file that is read: the released index has 318 KB, `config.json` 33 KB. Parsed, it can take twenty times as much.
+const JSON_LIMIT: u64 = 8 << 20;
 
 /// Whether something, even a dangling link, stands at `path`.
 pub(crate) fn present(path: &Path) -> bool {

@@ -141,6 +141,16 @@ pub enum Error {
         /// NaN or an infinity.
         found: &'static str,
     },
+    /// The caller's memory has another size than what it asked for.
+    #[error("{path}: a read of {wanted} bytes was given room for {room}")]
+    Room {
+        /// The file or model directory.
+        path: PathBuf,
+        /// Bytes to be read.
+        wanted: u64,
+        /// Bytes of the buffer.
+        room: u64,
+    },
     /// Asked for something that this checkpoint does not have.
     #[error("{path}: there is no {what} in this model")]
     NoSuch {

@@ -302,7 +302,9 @@ impl Report {
         )?;
         writeln!(f, "  positions      {}", g.max_positions)?;
         let [gate, up, down] = &self.record_formats;
-        writeln!(f, "  expert record  {} bytes: gate {gate}, up {up}, down {down}", grouped(self.record_bytes))?;
+        let same = gate == up && up == down;
+        let formats = if same { gate.clone() } else { format!("gate {gate}, up {up}, down {down}") };
+        writeln!(f, "  expert record  {} bytes: {formats}", grouped(self.record_bytes))?;
         let norms = match self.norms {
             NormConvention::Folded => "1 + w, as the engine wants them",
             NormConvention::Raw => "w; one is added on reading",
@@ -311,7 +313,7 @@ impl Report {
     }
 
     fn show_bytes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\n{:<26} {:>8} {:>18}", "bytes", "tensors", "bytes")?;
+        writeln!(f, "\n{:<26} {:>8} {:>18}", "where the bytes are", "tensors", "bytes")?;
         for (group, name) in Group::ALL {
             if let Some(line) = self.groups.iter().find(|line| line.group == group) {
                 writeln!(f, "  {name:<24} {:>8} {:>18}", line.tensors, grouped(line.bytes))?;

@@ -110,7 +110,7 @@ const EXPERTS: usize = 5;
 
 impl Experts {
     pub fn new(random: &mut Random, hidden: usize, inner: usize, [gate, up, down]: [Format; 3]) -> Self {
-        let mut make = |random: &mut Random| {
+        let make = |random: &mut Random| {
             [(inner, hidden, gate), (inner, hidden, up), (hidden, inner, down)]
                 .map(|(rows, cols, format)| Weight::random(random, rows, cols, format))
         };

@@ -357,6 +357,19 @@ const HEADERS: &[Case] = &[
         &["model-00001.safetensors: tensor language_model.lm_head.scales", "below 2^64"],
     ),
     open(
+        "a shape of a million sizes",
+        |s| entry(s, |e| e["shape"] = vec![1; 1_000_000].into()),
+        &["tensor language_model.lm_head.scales", "more than 16 sizes"],
+    ),
+    open(
+        "three hundred thousand tensors",
+        |s| {
+            let one = |n| format!(r#""{n}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#);
+            raw_header(s, |_| format!("{{{}}}", (0..300_000).map(one).collect::<Vec<_>>().join(",")))
+        },
+        &["model-00001.safetensors", "more than 262144 tensors"],
+    ),
+    open(
         "three offsets",
         |s| entry(s, |e| e["data_offsets"] = json!([0, 1, 2])),
         &["tensor language_model.lm_head.scales", "not valid"],
@@ -531,8 +544,8 @@ const TENSORS: &[Case] = &[
     ),
     open(
         "a vector with too many dimensions",
-        |s| shape(s, "layers.0.linear_attn.A_log", &[1; 20]),
-        &["A_log", "of 20 dimensions"],
+        |s| shape(s, "layers.0.linear_attn.A_log", &[1; 12]),
+        &["A_log", "of 12 dimensions"],
     ),
     open(
         "a multiplier in floats",
