@@ -1,18 +1,41 @@
-//! Owns: every flag, documented once; help, completions, environment and configuration file come from here.
-//! Refuses: two sizes that contradict each other, by name.
-//! Invariants: a flag wins over its `SS_*` variable, and that over `config.toml` (engine.md section 9).
+//! Owns: every flag, documented once.
+//! Refuses: values out of range.
+//! Invariants: help, variables, `config.toml` and completions all follow from the list here (engine.md section 9).
 
 use std::path::PathBuf;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ss_backend::Arithmetic;
 use ss_checkpoint::IoMode;
 use ss_server::Thinking;
 use ss_stream::PoolSize;
 
+use crate::values;
+
+/// Most threads of the reference backend: more than any machine it is for has processors.
+const MOST_THREADS: i64 = 1024;
+/// Most rows of a pass (engine.md, words).
+const MOST_ROWS: i64 = 4096;
+/// Megabytes of n-gram rows kept unless told otherwise.
+const ROW_CACHE_MB: u64 = ss_stream::ROW_CACHE_BYTES / 1_000_000;
+
+const AFTER: &str = "\
+Every flag has a variable, SS_ and its name as in SS_MAX_TOKENS, and may be set in config.toml in $SS_HOME, as in
+max-tokens = 500; a flag wins over its variable, and that over the file.
+
+Exit codes: 0 answered, 2 wrong usage or a bad model, 3 no memory, 4 the device failed, 130 Ctrl-C.";
+
+const EXAMPLES: &str = "\
+Examples:
+  ss run \"How do I make tea?\"
+  ss run --think=low \"What is the capital of Japan?\" 2> thoughts.txt
+  cat notes.txt | ss run --model ~/models/flash-next \"Sum this up\"
+  ss run --raw --temperature 0 --max-tokens 50 \"Once upon a time\"";
+
 /// Runs Qwen3.8-Flash-Next on computers that cannot hold it: experts stream from the disk into a pool of slots.
 #[derive(Debug, Parser)]
-#[command(name = "ss", version = crate::VERSION, propagate_version = true, max_term_width = 100)]
+#[command(name = "ss", version = crate::VERSION, propagate_version = true, max_term_width = 100, after_help = AFTER)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -23,6 +46,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Answer a prompt, or chat when there is a terminal and no prompt
+    #[command(after_help = EXAMPLES)]
     Run(Box<RunArgs>),
     /// Describe a model directory: geometry, groups of bytes, what is missing
     Inspect(InspectArgs),
@@ -36,10 +60,10 @@ pub enum Command {
 /// Flags of `ss inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// Model directory
+    /// Model directory, or the name of one in the `models` folder of `$SS_HOME`
     pub dir: PathBuf,
     /// Print the report as JSON
-    #[arg(long)]
+    #[arg(long, value_parser = BoolishValueParser::new())]
     pub json: bool,
 }
 
@@ -60,8 +84,8 @@ pub struct RunArgs {
     /// Write prompt and output ids, rates, hits, bytes read and peak memory to FILE as JSON
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub stats_json: Option<PathBuf>,
-    /// Show where the time went
-    #[arg(short, long, help_heading = "Output")]
+    /// Show on what it ran and where the time went
+    #[arg(short, long, help_heading = "Output", value_parser = BoolishValueParser::new())]
     pub verbose: bool,
 }
 
@@ -70,35 +94,35 @@ pub struct RunArgs {
 #[command(next_help_heading = "Model and device")]
 pub struct LoadArgs {
     /// Model directory, or the name of one in the `models` folder of `$SS_HOME`; without it the small model of the repository
-    #[arg(short, long, env = "SS_MODEL", value_name = "DIR|NAME")]
-    pub model: Option<String>,
+    #[arg(short, long, value_name = "DIR|NAME")]
+    pub model: Option<PathBuf>,
     /// Expert slots in memory: smallest, floor, 25%, 50%, all, or a number
-    #[arg(long, env = "SS_SLOTS", value_name = "SIZE", conflicts_with = "experts_per_layer")]
+    #[arg(long, value_name = "SIZE")]
     pub slots: Option<PoolSize>,
     /// Expert slots in memory, as an average for each layer
-    #[arg(long, env = "SS_EXPERTS_PER_LAYER", value_name = "N", value_parser = PoolSize::per_layer)]
+    #[arg(long, value_name = "N", value_parser = PoolSize::per_layer)]
     pub experts_per_layer: Option<PoolSize>,
     /// Arithmetic profile: fast rounds the rows that attention reads to BF16 and the inputs of prompt GEMMs to F16; exact rounds nothing
-    #[arg(long, env = "SS_ARITHMETIC", value_name = "exact|fast", default_value = "fast")]
+    #[arg(long, value_name = "exact|fast", default_value = "fast")]
     pub arithmetic: Arithmetic,
     /// What computes
-    #[arg(long, env = "SS_BACKEND", value_enum, default_value = "auto")]
+    #[arg(long, value_enum, default_value = "auto")]
     pub backend: BackendChoice,
     /// Threads of the reference backend; 0 takes one for each core
-    #[arg(long, env = "SS_THREADS", value_name = "N", default_value_t = 0)]
-    pub threads: usize,
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=MOST_THREADS))]
+    pub threads: u16,
     /// Concurrent reads while a prompt is read
-    #[arg(long, env = "SS_BULK_LANES", value_name = "N", default_value_t = ss_stream::LaneCounts::default().of(ss_stream::Lane::Bulk) as u16)]
+    #[arg(long, value_name = "N", default_value_t = ss_stream::LaneCounts::default().of(ss_stream::Lane::Bulk) as u16)]
     pub bulk_lanes: u16,
     /// Concurrent reads while a reply is written
-    #[arg(long, env = "SS_DEMAND_LANES", value_name = "N", default_value_t = ss_stream::LaneCounts::default().of(ss_stream::Lane::Demand) as u16)]
+    #[arg(long, value_name = "N", default_value_t = ss_stream::LaneCounts::default().of(ss_stream::Lane::Demand) as u16)]
     pub demand_lanes: u16,
     /// How expert files are read: cached goes through the system's file cache, direct around it; auto takes direct when
     /// the experts exceed half of memory
-    #[arg(long, env = "SS_IO", value_name = "auto|cached|direct", default_value = "auto")]
+    #[arg(long, value_name = "auto|cached|direct", default_value = "auto")]
     pub io: IoMode,
     /// Megabytes of n-gram rows kept in memory
-    #[arg(long, env = "SS_NGRAM_CACHE_MB", value_name = "MB", default_value_t = ss_stream::ROW_CACHE_BYTES / 1_000_000)]
+    #[arg(long, value_name = "MB", default_value_t = ROW_CACHE_MB, value_parser = values::whole)]
     pub ngram_cache_mb: u64,
 }
 
@@ -116,16 +140,16 @@ pub enum BackendChoice {
 #[command(next_help_heading = "Reply")]
 pub struct ReplyArgs {
     /// Most tokens of the reply; without it the model ends the reply, or the window does
-    #[arg(short = 'n', long, env = "SS_MAX_TOKENS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = values::max_tokens)]
     pub max_tokens: Option<u32>,
     /// Think before answering, at an effort of low, medium or xhigh; the thoughts go to standard error
-    #[arg(long, env = "SS_THINK", value_name = "EFFORT", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    #[arg(long, value_name = "EFFORT", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     pub think: Option<Thinking>,
     /// Continue the prompt as it is, without the chat template
-    #[arg(long, conflicts_with_all = ["think", "system", "tools"])]
+    #[arg(long, value_parser = BoolishValueParser::new())]
     pub raw: bool,
     /// System message
-    #[arg(long, env = "SS_SYSTEM", value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
     /// Tools that the model may call: a JSON list in OpenAI's form; a call is printed as one line of JSON
     #[arg(long, value_name = "FILE")]
@@ -134,8 +158,8 @@ pub struct ReplyArgs {
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,
     /// Prompt tokens read in one pass; changes speed and memory, never the answer
-    #[arg(long, env = "SS_PREFILL_PASS", value_name = "N", default_value_t = ss_generate::DEFAULT_PREFILL_PASS,
-          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", default_value_t = ss_generate::DEFAULT_PREFILL_PASS,
+          value_parser = clap::value_parser!(u32).range(1..=MOST_ROWS))]
     pub prefill_pass: u32,
 }
 
@@ -144,40 +168,32 @@ pub struct ReplyArgs {
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
     /// 0 is greedy; higher is more varied
-    #[arg(long, visible_alias = "temp", env = "SS_TEMPERATURE", value_name = "T")]
+    #[arg(long, visible_alias = "temp", value_name = "T", value_parser = values::temperature)]
     pub temperature: Option<f32>,
     /// Draw from the K likeliest tokens; 0 is off
-    #[arg(long, env = "SS_TOP_K", value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = values::top_k)]
     pub top_k: Option<u32>,
     /// Draw from the likeliest tokens that hold this share together
-    #[arg(long, env = "SS_TOP_P", value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = values::top_p)]
     pub top_p: Option<f32>,
     /// Drop tokens less likely than this share of the likeliest
-    #[arg(long, env = "SS_MIN_P", value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = values::min_p)]
     pub min_p: Option<f32>,
     /// Subtracted from tokens that are in the reply already
-    #[arg(long, env = "SS_PRESENCE_PENALTY", value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", value_parser = values::penalty)]
     pub presence_penalty: Option<f32>,
     /// Subtracted for each time a token is in the reply
-    #[arg(long, env = "SS_FREQUENCY_PENALTY", value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", value_parser = values::penalty)]
     pub frequency_penalty: Option<f32>,
     /// Weakens tokens seen in prompt or reply; 1 is off
-    #[arg(long, visible_alias = "repeat-penalty", env = "SS_REPETITION_PENALTY", value_name = "R")]
+    #[arg(long, visible_alias = "repeat-penalty", value_name = "R", value_parser = values::repetition)]
     pub repetition_penalty: Option<f32>,
     /// Added to the logit of a token; may be given many times
-    #[arg(long, value_name = "ID=BIAS", value_parser = logit_bias)]
+    #[arg(long, value_name = "ID=BIAS", value_parser = values::logit_bias)]
     pub logit_bias: Vec<(u32, f32)>,
     /// Same seed, prompt and settings: same reply; without it a fresh one
-    #[arg(long, env = "SS_SEED", value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::whole)]
     pub seed: Option<u64>,
-}
-
-fn logit_bias(text: &str) -> Result<(u32, f32), String> {
-    let parsed = text.split_once('=').and_then(|(id, bias)| Some((id.trim().parse().ok()?, bias.trim().parse().ok()?)));
-    match parsed {
-        Some((id, bias)) if f32::is_finite(bias) => Ok((id, bias)),
-        _ => Err(format!("`{text}` is not ID=BIAS with a token id and a number, such as `42=-5`")),
-    }
 }
 
 #[cfg(test)]
@@ -191,16 +207,11 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_is_an_id_and_a_finite_number() {
-        assert_eq!(logit_bias("42=-5"), Ok((42, -5.0)));
-        for wrong in ["42", "x=1", "42=inf", "-1=2", "42=NaN", "="] {
-            assert!(logit_bias(wrong).is_err(), "{wrong}");
+    fn every_flag_is_documented() {
+        for command in Cli::command().get_subcommands() {
+            for arg in command.get_arguments() {
+                assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
+            }
         }
-    }
-
-    #[test]
-    fn two_sizes_are_refused_by_name() {
-        let error = Cli::try_parse_from(["ss", "run", "--slots", "all", "--experts-per-layer", "3"]).unwrap_err().to_string();
-        assert!(error.contains("--slots") && error.contains("--experts-per-layer"), "{error}");
     }
 }

@@ -1,78 +1,126 @@
 //! Owns: `config.toml` in `$SS_HOME`: settings named like flags, used where neither flag nor variable is given.
-//! Refuses: names that are no flag.
+//! Refuses: names that are no flag, and values that their flag would not take.
 //! Invariants: the file only ever replaces a flag's default.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use clap::Command;
+use clap::{Arg, ArgAction, Command};
+use toml::{Table, Value};
+
+use crate::{intake, usage};
 
 /// Gives the flags of every command the defaults that the file names.
 ///
 /// # Errors
-/// When the file is not TOML, or names something that is no flag.
+/// When the file cannot be read, is not TOML, or names something that is no flag.
 pub fn apply(command: Command, path: &Path) -> Result<Command> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(command),
-        Err(error) => return Err(error).with_context(|| format!("`{}` cannot be read", path.display())),
-    };
-    let settings: toml::Table = text.parse().with_context(|| format!("`{}` is not TOML", path.display()))?;
-    let mut command = command;
-    for (name, value) in settings {
-        let value = match value {
-            toml::Value::String(text) => text,
-            toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => value.to_string(),
-            _ => bail!("`{}`: `{name}` must be a text, a number or true or false", path.display()),
-        };
-        command = set_default(command, path, &name, &value)?;
+    if !path.exists() {
+        return Ok(command);
     }
-    Ok(command)
+    let text = intake::read_file(path)?;
+    let settings = parse(&text).with_context(|| format!("`{}`", path.display()))?;
+    settings.into_iter().try_fold(command, |command, (name, value)| {
+        set_default(command, &name, &value).with_context(|| format!("`{}`: `{name}`", path.display()))
+    })
 }
 
-fn set_default(mut command: Command, path: &Path, name: &str, value: &str) -> Result<Command> {
+fn parse(text: &str) -> Result<Table> {
+    match text.parse() {
+        Ok(table) => Ok(table),
+        Err(error) => {
+            let error: toml::de::Error = error;
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            bail!("line {} is not TOML: {}", before.matches('\n').count() + 1, error.message().replace('\n', ", "))
+        }
+    }
+}
+
+fn set_default(mut command: Command, name: &str, value: &Value) -> Result<Command> {
     let long = name.replace('_', "-");
     let mut found = false;
-    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_string()).collect();
-    for sub in names {
-        command = command.mut_subcommand(sub, |sub| {
-            let id = sub.get_arguments().find(|arg| arg.get_long() == Some(&long) && arg.get_action().takes_values());
-            let Some(id) = id.map(|arg| arg.get_id().clone()) else { return sub };
-            found = true;
-            sub.mut_arg(id, |arg| arg.default_value(value.to_string()))
-        });
+    let subs: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_string()).collect();
+    for sub in subs {
+        let flag = command.find_subcommand(&sub).and_then(|sub| sub.get_arguments().find(|arg| arg.get_long() == Some(&long)));
+        let Some(flag) = flag.cloned() else { continue };
+        let values = values(&flag, value)?;
+        found = true;
+        command = command.mut_subcommand(sub, |sub| sub.mut_arg(flag.get_id(), |arg| arg.default_values(values)));
     }
-    if found { Ok(command) } else { bail!("`{}`: `{name}` is no setting; `ss run --help` lists them", path.display()) }
+    if found { Ok(command) } else { bail!("this is no setting; `ss run --help` lists them") }
+}
+
+/// The values of a setting, as a command line would give them.
+fn values(flag: &Arg, value: &Value) -> Result<Vec<String>> {
+    let values = match (value, flag.get_action()) {
+        (Value::Array(list), ArgAction::Append) => list.iter().map(one).collect::<Result<_>>()?,
+        (Value::Boolean(_), ArgAction::SetTrue) => return Ok(vec![one(value)?]),
+        (_, ArgAction::SetTrue) => bail!("expected true or false"),
+        _ => vec![one(value)?],
+    };
+    let long = flag.get_long().unwrap_or_default();
+    let line = values.iter().map(|value| format!("--{long}={value}"));
+    match Command::new("config").no_binary_name(true).arg(flag).try_get_matches_from(line) {
+        Ok(_) => Ok(values),
+        Err(error) => bail!("{}", usage::sentence(&error)),
+    }
+}
+
+fn one(value: &Value) -> Result<String> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => Ok(value.to_string()),
+        _ => bail!("expected a text, a number, or true or false"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command as What};
+    use crate::args::{Cli, Command as What, RunArgs};
     use clap::{CommandFactory, FromArgMatches};
 
-    fn parse(toml: &str, line: &[&str]) -> Result<Cli> {
-        let file = std::env::temp_dir().join(format!("ss-config-{}-{:?}.toml", std::process::id(), std::thread::current().id()));
-        std::fs::write(&file, toml)?;
-        let command = apply(Cli::command(), &file);
-        std::fs::remove_file(&file)?;
-        Ok(Cli::from_arg_matches(&command?.try_get_matches_from(line)?)?)
+    fn parse(toml: &str, line: &[&str]) -> Result<RunArgs> {
+        let file = tempfile::NamedTempFile::new()?;
+        std::fs::write(file.path(), toml)?;
+        let command = apply(Cli::command(), file.path())?;
+        match Cli::from_arg_matches(&command.try_get_matches_from(line)?)?.command {
+            What::Run(run) => Ok(*run),
+            other => bail!("{other:?}"),
+        }
     }
 
     #[test]
     fn the_file_sets_what_no_flag_sets() {
-        let of = |cli: Cli| match cli.command {
-            What::Run(run) => (run.reply.max_tokens, run.sampling.temperature),
-            _ => (None, None),
-        };
+        let of = |run: RunArgs| (run.reply.max_tokens, run.sampling.temperature);
         let file = "max-tokens = 7\ntemperature = 0.5\n";
         assert_eq!(of(parse(file, &["ss", "run", "x"]).unwrap()), (Some(7), Some(0.5)));
         assert_eq!(of(parse(file, &["ss", "run", "x", "-n", "9"]).unwrap()), (Some(9), Some(0.5)));
     }
 
     #[test]
-    fn a_name_that_is_no_flag_is_refused_by_name() {
-        let error = parse("temprature = 1", &["ss", "run"]).unwrap_err().to_string();
-        assert!(error.contains("`temprature` is no setting"), "{error}");
+    fn lists_and_switches_can_be_set() {
+        let run = parse("stop = [\"a\", \"b\"]\nverbose = true\n", &["ss", "run", "x"]).unwrap();
+        assert_eq!((run.reply.stop, run.verbose), (vec!["a".to_string(), "b".to_string()], true));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_in_one_line_that_names_file_and_setting() {
+        let wrong = [
+            ("temprature = 1", "`temprature`: this is no setting"),
+            ("prompt = \"x\"", "`prompt`: this is no setting"),
+            ("temperature = \"hot\"", "`temperature`: invalid value 'hot'"),
+            ("temperature = nan", "`temperature`: invalid value 'nan'"),
+            ("temperature = [0.1]", "`temperature`: expected a text, a number"),
+            ("arithmetic = \"half\"", "`arithmetic`: invalid value 'half'"),
+            ("raw = 1", "`raw`: expected true or false"),
+            ("stop = [[]]", "`stop`: expected a text"),
+            ("[run]\nslots = 3", "`run`: this is no setting"),
+            ("a = 1\nx =", "line 2 is not TOML"),
+        ];
+        for (toml, expected) in wrong {
+            let error = format!("{:#}", parse(toml, &["ss", "run", "x"]).unwrap_err());
+            assert!(error.contains(expected) && !error.contains('\n'), "{error}");
+        }
     }
 }

@@ -4,5 +4,6 @@ mod fast;
 mod goldens;
 mod invariants;
 mod nano;
+mod ops;
 mod sequence;
 mod words;

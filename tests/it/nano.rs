@@ -64,7 +64,9 @@ fn every_expected_output_at_every_pool_size() {
             assert_eq!(text, engine.tokenizer().decode(body, SpecialTokens::Drop), "{name}: streamed and whole text");
         }
         let counters = engine.model.store().counters().experts;
-        assert!(counters.misses > 0 && counters.hits > 0);
+        assert!(counters.misses > 0);
+        // Three tokens' experts hold no layer from one token to the next.
+        assert_eq!(counters.hits > 0, slots != PoolSize::Smallest, "{slots:?}");
         assert_eq!(counters.evictions > 0, slots != PoolSize::All, "{slots:?}");
     }
 }

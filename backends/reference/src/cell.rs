@@ -47,7 +47,9 @@ impl Cell for u16 {
     #[inline(always)]
     fn row<'a>(row: &'a [u16], scratch: &'a mut [f32]) -> &'a [f32] {
         let scratch = &mut scratch[..row.len()];
-        scratch.iter_mut().zip(row).for_each(|(out, &cell)| *out = cell.load());
+        for (out, &cell) in scratch.iter_mut().zip(row) {
+            *out = cell.load();
+        }
         scratch
     }
 }

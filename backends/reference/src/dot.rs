@@ -21,8 +21,13 @@ pub fn add_product<A: Arith>(acc: &mut Lanes, a: &Lanes, b: &Lanes) {
 /// The sum of all lanes, as a tree.
 #[inline(always)]
 pub fn sum_lanes(acc: Lanes) -> f32 {
-    let eight: [f32; 8] = std::array::from_fn(|i| acc[i] + acc[i + 8]);
-    let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
+    let (mut eight, mut four) = ([0.0; 8], [0.0; 4]);
+    for i in 0..8 {
+        eight[i] = acc[i] + acc[i + 8];
+    }
+    for i in 0..4 {
+        four[i] = eight[i] + eight[i + 4];
+    }
     (four[0] + four[2]) + (four[1] + four[3])
 }
 
@@ -42,7 +47,11 @@ pub fn dot<A: Arith>(a: &[f32], b: &[f32]) -> f32 {
     let n = a.len().min(b.len());
     let (a, b) = (&a[..n], &b[..n]);
     if !A::LANES {
-        return a.iter().zip(b).fold(0.0, |sum, (&a, &b)| A::fma(a, b, sum));
+        let mut sum = 0.0;
+        for (&a, &b) in a.iter().zip(b) {
+            sum = A::fma(a, b, sum);
+        }
+        return sum;
     }
     let (a, a_tail) = a.as_chunks::<LANES>();
     let (b, b_tail) = b.as_chunks::<LANES>();
@@ -95,5 +104,11 @@ pub fn dots<A: Arith, const W: usize, const X: usize>(w: [&[f32]; W], x: [&[f32]
             }
         }
     }
-    acc.map(|row| row.map(sum_lanes))
+    let mut sums = [[0.0; W]; X];
+    for i in 0..X {
+        for j in 0..W {
+            sums[i][j] = sum_lanes(acc[i][j]);
+        }
+    }
+    sums
 }

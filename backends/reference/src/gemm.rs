@@ -99,7 +99,9 @@ impl Kernel for Pack<'_> {
                 false => out.copy_from_slice(row),
             }
             if round {
-                out.iter_mut().for_each(|x| *x = round_to_f16(*x));
+                for x in out.iter_mut() {
+                    *x = round_to_f16(*x);
+                }
             }
         }
     }
@@ -135,8 +137,8 @@ impl Kernel for Product<'_, '_> {
             return self.plain::<A>();
         }
         let Product { weight, first, xs, outs, scratch } = self;
-        if let ([x], [out]) = (xs, &mut *outs) {
-            return weight.visit::<A>(OneRow { weight, first, x, out });
+        if xs.len() <= FEW {
+            return weight.visit::<A>(FewRows { weight, first, xs, outs });
         }
         let features = outs[0].len();
         for start in (0..features).step_by(FEATURE_TILE) {
@@ -160,53 +162,99 @@ impl Product<'_, '_> {
     }
 }
 
-/// One row times weight rows that are expanded in registers, two at a time.
-struct OneRow<'a> {
+/// Rows that are multiplied with one weight row in registers.
+const FEW: usize = 2;
+
+/// A few rows times weight rows that are expanded in registers.
+struct FewRows<'a, 'o> {
     weight: &'a Weight<'a>,
     first: usize,
-    x: &'a [f32],
-    out: &'a mut [f32],
+    xs: &'a [&'a [f32]],
+    outs: &'a mut [&'o mut [f32]],
 }
 
-impl Visitor for OneRow<'_> {
+impl Visitor for FewRows<'_, '_> {
     #[inline(always)]
     fn visit<A: Arith, C: Codec<B>, const B: usize>(self) {
-        let OneRow { weight, first, x, out } = self;
-        let (pairs, last) = out.as_chunks_mut::<2>();
-        let odd = first + 2 * pairs.len();
-        for (i, pair) in pairs.iter_mut().enumerate() {
-            *pair = expanded_dots::<A, C, B, 2>(weight, first + 2 * i, x);
+        let FewRows { weight, first, xs, outs } = self;
+        for (xs, outs) in xs.chunks(2).zip(outs.chunks_mut(2)) {
+            match *xs {
+                [a] => few_rows::<A, C, B, 2, 1>(weight, first, [a], outs),
+                [a, b] => few_rows::<A, C, B, 2, 2>(weight, first, [a, b], outs),
+                _ => {}
+            }
         }
-        if let [last] = last {
-            [*last] = expanded_dots::<A, C, B, 1>(weight, odd, x);
+    }
+}
+
+/// `X` rows times all weight rows, `N` of these at once. They lie far apart: sums that are stored side by side would be
+/// shuffled together by the compiler, at a loss.
+#[inline(always)]
+fn few_rows<A: Arith, C: Codec<B>, const B: usize, const N: usize, const X: usize>(
+    weight: &Weight<'_>,
+    first: usize,
+    xs: [&[f32]; X],
+    outs: &mut [&mut [f32]],
+) {
+    let features = outs[0].len();
+    let apart = features / N;
+    for i in 0..apart {
+        let mut rows = [0; N];
+        for (n, row) in rows.iter_mut().enumerate() {
+            *row = first + i + n * apart;
+        }
+        let sums = expanded_dots::<A, C, B, N, X>(weight, rows, xs);
+        for n in 0..N {
+            for (out, sums) in outs.iter_mut().zip(sums) {
+                out[i + n * apart] = sums[n];
+            }
+        }
+    }
+    for i in N * apart..features {
+        let sums = expanded_dots::<A, C, B, 1, X>(weight, [first + i], xs);
+        for (out, [sum]) in outs.iter_mut().zip(sums) {
+            out[i] = sum;
         }
     }
 }
 
 #[inline(always)]
-fn expanded_dots<A: Arith, C: Codec<B>, const B: usize, const N: usize>(
+fn expanded_dots<A: Arith, C: Codec<B>, const B: usize, const N: usize, const X: usize>(
     weight: &Weight<'_>,
-    first: usize,
-    x: &[f32],
-) -> [f32; N] {
-    let (blocks, tail) = x.as_chunks::<LANES>();
-    let groups = blocks.as_chunks::<B>().0;
-    let rows: [C::Row<'_>; N] = std::array::from_fn(|n| C::row(weight, first + n, groups.len()));
-    let mut acc = [[0.0; LANES]; N];
-    for (g, group) in groups.iter().enumerate() {
+    rows: [usize; N],
+    xs: [&[f32]; X],
+) -> [[f32; N]; X] {
+    let groups = xs[0].len() / LANES / B;
+    let wide = xs.map(|x| &x.as_chunks::<LANES>().0.as_chunks::<B>().0[..groups]);
+    let rows = rows.map(|row| C::row(weight, row, groups));
+    let mut acc = [[[0.0; LANES]; N]; X];
+    for (g, _) in wide[0].iter().enumerate() {
         for n in 0..N {
             let params = C::params(&rows[n], g);
-            for (b, x) in group.iter().enumerate() {
-                add_product::<A>(&mut acc[n], &C::block::<A>(&rows[n], params, g, b), x);
+            for (b, _) in wide[0][g].iter().enumerate() {
+                let block = C::block::<A>(&rows[n], params, g, b);
+                for i in 0..X {
+                    add_product::<A>(&mut acc[i][n], &block, &wide[i][g][b]);
+                }
             }
         }
     }
-    if !tail.is_empty() {
+    let done = groups * LANES * B;
+    if done < xs[0].len() {
         for n in 0..N {
-            add_product::<A>(&mut acc[n], &C::tail(&rows[n]), &padded(tail));
+            let block = C::tail(&rows[n]);
+            for i in 0..X {
+                add_product::<A>(&mut acc[i][n], &block, &padded(&xs[i][done..]));
+            }
         }
     }
-    acc.map(sum_lanes)
+    let mut sums = [[0.0; N]; X];
+    for i in 0..X {
+        for n in 0..N {
+            sums[i][n] = sum_lanes(acc[i][n]);
+        }
+    }
+    sums
 }
 
 /// Expands weight rows to memory, in lane order.

@@ -25,7 +25,10 @@ pub fn exp<A: Arith>(x: f32) -> f32 {
     let shifted = A::fma(x, std::f32::consts::LOG2_E, ROUNDER);
     let n = shifted - ROUNDER;
     let r = A::fma(n, -LN_2_LOW, A::fma(n, -LN_2_HIGH, x));
-    let p = EXP_POLYNOMIAL.iter().fold(0.0, |p, &c| A::fma(p, r, c));
+    let mut p = 0.0;
+    for c in EXP_POLYNOMIAL {
+        p = A::fma(p, r, c);
+    }
     let y = A::fma(p * r, r, r) + 1.0;
     // 2^n in two factors: neither leaves the range of an F32 where the product still lies in it.
     let k = shifted.to_bits().wrapping_sub(ROUNDER.to_bits()) as i32;

@@ -3,9 +3,11 @@
 //! Invariants: a buffer that is read is not written at the same time: the lock says so instead of waiting.
 
 use std::any::Any;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytemuck::Zeroable;
 use parking_lot::RwLock;
 use ss_backend::{Error, Memory, Result};
 
@@ -67,24 +69,57 @@ impl Drop for Charge {
     }
 }
 
-/// `count` vectors of zeros, `bytes` each rounded up to a whole word, once the system has shown that it has the room.
-///
-/// # Errors
-/// [`Error::OutOfMemory`] where it has not.
-pub fn zeroed(what: &str, bytes: u64, count: u32) -> Result<Vec<Vec<u32>>> {
-    let words = usize::try_from(bytes.div_ceil(4)).ok();
-    let total = words.and_then(|words| words.checked_mul(count as usize));
-    let total = total.ok_or_else(|| out_of_memory(what, bytes.saturating_mul(u64::from(count))))?;
-    // Zeroed pages come from the system on first use, but only an explicit reservation can fail politely.
-    let room = Vec::<u32>::new().try_reserve_exact(total);
-    room.map_err(|_| out_of_memory(what, bytes.saturating_mul(u64::from(count))))?;
-    Ok((0..count).map(|_| vec![0; total / count as usize]).collect())
+/// Bytes of a cache line, and of the widest vector register: a load that straddles two lines costs twice.
+const LINE: usize = 64;
+
+/// Zeros that begin on a cache line. They come from the system lazily, page by page.
+#[derive(Default)]
+pub struct Aligned<T> {
+    store: Vec<T>,
+    start: usize,
+    len: usize,
+}
+
+impl<T: Zeroable + Clone> Aligned<T> {
+    /// `len` zeros; the process ends where the system has no room.
+    pub fn zeros(len: usize) -> Self {
+        let store = vec![T::zeroed(); len + LINE / size_of::<T>()];
+        let start = store.as_ptr().align_offset(LINE).min(store.len() - len);
+        Aligned { store, start, len }
+    }
+
+    /// `count` times `bytes` bytes, each rounded up to a whole number, once the system has shown that it has the room.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where it has not.
+    pub fn try_zeros(what: &str, bytes: u64, count: u32) -> Result<Vec<Self>> {
+        let refused = || out_of_memory(what, bytes.saturating_mul(u64::from(count)));
+        let len = usize::try_from(bytes.div_ceil(size_of::<T>() as u64)).map_err(|_| refused())?;
+        let padded = len.checked_add(LINE / size_of::<T>()).and_then(|len| len.checked_mul(count as usize));
+        // Only an explicit reservation can fail politely.
+        Vec::<T>::new().try_reserve_exact(padded.ok_or_else(refused)?).map_err(|_| refused())?;
+        Ok((0..count).map(|_| Self::zeros(len)).collect())
+    }
+}
+
+impl<T> Deref for Aligned<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.store[self.start..self.start + self.len]
+    }
+}
+
+impl<T> DerefMut for Aligned<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.store[self.start..self.start + self.len]
+    }
 }
 
 /// A buffer in host memory.
 pub struct HostBuffer {
     /// The buffer's words, little-endian; the last is padded.
-    pub words: RwLock<Vec<u32>>,
+    pub words: RwLock<Aligned<u32>>,
     /// What it is for.
     pub label: String,
     bytes: u64,
@@ -98,7 +133,7 @@ impl HostBuffer {
     /// [`Error::OutOfMemory`] where there is no room.
     pub fn new(ledger: &Arc<Ledger>, label: &str, bytes: u64) -> Result<Self> {
         let _charge = ledger.charge(label, bytes.div_ceil(4).saturating_mul(4))?;
-        let words = RwLock::new(zeroed(label, bytes, 1)?.pop().unwrap_or_default());
+        let words = RwLock::new(Aligned::try_zeros(label, bytes, 1)?.pop().unwrap_or_default());
         Ok(HostBuffer { words, label: label.into(), bytes, _charge })
     }
 }

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{ArcRwLockWriteGuard, RawRwLock, RwLock};
 use ss_backend::{Error, Part, PoolMemory, RecordLayout, Result, SlotWriter, Span};
 
-use crate::memory::{Charge, Ledger, zeroed};
+use crate::memory::{Aligned, Charge, Ledger};
 use crate::weights::supported;
 
 /// Slots in host memory.
 pub struct HostPool {
     layout: RecordLayout,
-    slots: Vec<Arc<RwLock<Vec<u32>>>>,
+    slots: Vec<Arc<RwLock<Aligned<u32>>>>,
     _charge: Charge,
 }
 
@@ -32,12 +32,15 @@ impl HostPool {
         }
         let what = format!("{slots} expert slots");
         let _charge = ledger.charge(&what, layout.bytes.saturating_mul(u64::from(slots)))?;
-        let slots = zeroed(&what, layout.bytes, slots)?.into_iter().map(|words| Arc::new(RwLock::new(words))).collect();
+        let slots = Aligned::try_zeros(&what, layout.bytes, slots)?
+            .into_iter()
+            .map(|words| Arc::new(RwLock::new(words)))
+            .collect();
         Ok(HostPool { layout: *layout, slots, _charge })
     }
 
     /// The words of a slot, if it exists.
-    pub fn slot(&self, slot: u32) -> Option<&RwLock<Vec<u32>>> {
+    pub fn slot(&self, slot: u32) -> Option<&RwLock<Aligned<u32>>> {
         self.slots.get(slot as usize).map(Arc::as_ref)
     }
 
@@ -80,13 +83,13 @@ impl PoolMemory for HostPool {
 
 /// The slot itself, locked.
 pub struct Writer {
-    words: ArcRwLockWriteGuard<RawRwLock, Vec<u32>>,
+    words: ArcRwLockWriteGuard<RawRwLock, Aligned<u32>>,
     uploaded: Arc<AtomicU64>,
 }
 
 impl SlotWriter for Writer {
     fn bytes(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(self.words.as_mut_slice())
+        bytemuck::cast_slice_mut(&mut self.words)
     }
 
     fn finish(self: Box<Self>) -> Result<()> {

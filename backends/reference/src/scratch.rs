@@ -1,14 +1,16 @@
 //! Owns: working memory of running operations.
-//! Invariants: a lease is as long as was asked for and holds anything until it is written.
+//! Invariants: a lease begins on a cache line, is as long as was asked for and holds anything until it is written.
 
 use std::ops::{Deref, DerefMut};
 
 use parking_lot::Mutex;
 
-/// Vectors that operations borrow and give back.
+use crate::memory::Aligned;
+
+/// Memory that operations borrow and give back.
 #[derive(Default)]
 pub struct Scratch {
-    free: Mutex<Vec<Vec<f32>>>,
+    free: Mutex<Vec<Aligned<f32>>>,
 }
 
 impl Scratch {
@@ -16,7 +18,7 @@ impl Scratch {
     pub fn take(&self, len: usize) -> Lease<'_> {
         let mut store = self.free.lock().pop().unwrap_or_default();
         if store.len() < len {
-            store.resize(len, 0.0);
+            store = Aligned::zeros(len);
         }
         Lease { home: self, store, len }
     }
@@ -25,7 +27,7 @@ impl Scratch {
 /// Borrowed working memory; goes home when it is dropped.
 pub struct Lease<'a> {
     home: &'a Scratch,
-    store: Vec<f32>,
+    store: Aligned<f32>,
     len: usize,
 }
 

@@ -51,7 +51,8 @@ impl Arith for Fused {
 }
 
 /// An inner loop with everything it reads and writes. `run` is `#[inline(always)]` in every kernel, so that it is
-/// compiled for the vector units of the tier that runs it.
+/// compiled for the vector units of the tier that runs it. Loops, not closures: a closure that is not inlined is compiled
+/// without those units, and calls a library for every fused product.
 pub trait Kernel {
     /// Runs the loop.
     fn run<A: Arith>(self);

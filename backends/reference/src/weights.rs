@@ -227,7 +227,11 @@ impl<N: Number> Codec<1> for Dense<N> {
 
     #[inline(always)]
     fn block<A: Arith>(row: &Self::Row<'_>, _params: (), group: usize, _block: usize) -> Lanes {
-        row.blocks[group].map(N::value)
+        let mut lanes = [0.0; LANES];
+        for (lane, &raw) in lanes.iter_mut().zip(&row.blocks[group]) {
+            *lane = N::value(raw);
+        }
+        lanes
     }
 
     #[inline(always)]
@@ -316,7 +320,12 @@ impl<N: Number, const B: usize> Codec<B> for Affine8<N> {
 
     #[inline(always)]
     fn block<A: Arith>(row: &Self::Row<'_>, (scale, bias): (f32, f32), group: usize, block: usize) -> Lanes {
-        row.codes[group][block].map(|code| A::fma(f32::from(code), scale, bias))
+        let codes = &row.codes[group][block];
+        let mut lanes = [0.0; LANES];
+        for i in 0..LANES {
+            lanes[i] = A::fma(f32::from(codes[i]), scale, bias);
+        }
+        lanes
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@ mod error;
 mod graph;
 mod model;
 mod rewind;
-mod rope;
+pub mod rope;
 mod saved;
 pub mod shapes;
 mod state;

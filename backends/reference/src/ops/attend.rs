@@ -161,12 +161,16 @@ impl<C: Cell> Kernel for Group<'_, C> {
             }
         }
         out.fill(0.0);
-        logits.chunks_exact_mut(count).for_each(|logits| softmax::<A>(logits));
+        for logits in logits.chunks_exact_mut(count) {
+            softmax::<A>(logits);
+        }
         for start in (0..count).step_by(CHUNK) {
             let end = count.min(start + CHUNK);
             for (i, row) in (start..end).zip(rows.chunks_exact_mut(head)) {
                 let first = tokens.at(i) * stride;
-                row.iter_mut().zip(&v[first..first + head]).for_each(|(x, cell)| *x = cell.load());
+                for (x, cell) in row.iter_mut().zip(&v[first..first + head]) {
+                    *x = cell.load();
+                }
             }
             for (p, out) in logits.chunks_exact(count).zip(out.chunks_exact_mut(head)) {
                 add_values::<A>(&p[start..end], rows, out);
@@ -179,17 +183,26 @@ impl<C: Cell> Kernel for Group<'_, C> {
 #[inline(always)]
 fn add_values<A: Arith>(p: &[f32], rows: &[f32], out: &mut [f32]) {
     for (&p, row) in p.iter().zip(rows.chunks_exact(out.len())) {
-        out.iter_mut().zip(row).for_each(|(out, &v)| *out = A::fma(p, v, *out));
+        for (out, &v) in out.iter_mut().zip(row) {
+            *out = A::fma(p, v, *out);
+        }
     }
 }
 
 /// Softmax in place.
 #[inline(always)]
 pub fn softmax<A: Arith>(x: &mut [f32]) {
-    let largest = x.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
-    x.iter_mut().for_each(|x| *x = exp::<A>(*x - largest));
+    let mut largest = f32::NEG_INFINITY;
+    for &x in &*x {
+        largest = if x > largest { x } else { largest };
+    }
+    for x in x.iter_mut() {
+        *x = exp::<A>(*x - largest);
+    }
     let total = sum::<A>(x);
-    x.iter_mut().for_each(|x| *x /= total);
+    for x in x.iter_mut() {
+        *x /= total;
+    }
 }
 
 /// `out *= sigmoid(gate)`; `gate` is `[rows, heads, 2, head_dim]`, its second halves count.
@@ -204,7 +217,9 @@ impl Kernel for OutputGate<'_> {
     fn run<A: Arith>(self) {
         let gates = self.gate.chunks_exact(self.head).skip(1).step_by(2);
         for (gate, out) in gates.zip(self.out.chunks_exact_mut(self.head)) {
-            out.iter_mut().zip(gate).for_each(|(out, &gate)| *out *= sigmoid::<A>(gate));
+            for (out, &gate) in out.iter_mut().zip(gate) {
+                *out *= sigmoid::<A>(gate);
+            }
         }
     }
 }

@@ -27,7 +27,9 @@ pub struct Conv<'a> {
 pub fn transposed<'a>(step: &Step<'a>, weight: &[f32], kernel: usize) -> Lease<'a> {
     let mut taps = step.scratch(weight.len());
     for (j, tap) in taps.chunks_exact_mut(weight.len() / kernel).enumerate() {
-        tap.iter_mut().zip(weight[j..].iter().step_by(kernel)).for_each(|(tap, &w)| *tap = w);
+        for (tap, &w) in tap.iter_mut().zip(weight[j..].iter().step_by(kernel)) {
+            *tap = w;
+        }
     }
     taps
 }
@@ -68,7 +70,9 @@ impl Kernel for ConvRows<'_> {
                     *out = A::fma(w, x, *out);
                 }
             }
-            out.iter_mut().for_each(|x| *x = silu::<A>(*x));
+            for x in out.iter_mut() {
+                *x = silu::<A>(*x);
+            }
         }
     }
 }

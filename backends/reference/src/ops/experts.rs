@@ -110,7 +110,7 @@ fn by_slot<'p>(
         groups.push((host.slot(slot).ok_or_else(unknown)?.try_read().ok_or_else(open)?, pairs));
     }
     step.split(work, &mut groups, 1, |_, groups| {
-        groups.iter_mut().for_each(|(record, pairs)| f(bytemuck::cast_slice(record.as_slice()), pairs));
+        groups.iter_mut().for_each(|(record, pairs)| f(bytemuck::cast_slice(record), pairs));
     });
     Ok(())
 }
@@ -134,7 +134,9 @@ struct SiluTimes<'a> {
 impl Kernel for SiluTimes<'_> {
     #[inline(always)]
     fn run<A: Arith>(self) {
-        self.out.iter_mut().zip(self.up).for_each(|(x, &up)| *x = silu::<A>(*x) * up);
+        for (x, &up) in self.out.iter_mut().zip(self.up) {
+            *x = silu::<A>(*x) * up;
+        }
     }
 }
 

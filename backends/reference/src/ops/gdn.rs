@@ -337,7 +337,9 @@ impl Kernel for PrepareRow<'_, '_> {
 fn l2_norm<A: Arith>(x: &[f32], width: usize, scale: f32, out: &mut [f32]) {
     for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
         let factor = 1.0 / (dot::<A>(x, x) + L2_EPS).sqrt();
-        out.iter_mut().zip(x).for_each(|(out, &x)| *out = x * factor * scale);
+        for (out, &x) in out.iter_mut().zip(x) {
+            *out = x * factor * scale;
+        }
     }
 }
 
@@ -364,8 +366,16 @@ impl Kernel for GatedNorm<'_> {
             let start = (head * height + row) * dim;
             rms_norm::<A>(&y[start..start + dim], norm, shape.eps, out);
             match shape.gate {
-                Gate::Sigmoid => out.iter_mut().zip(z).for_each(|(o, &z)| *o *= sigmoid::<A>(z)),
-                Gate::Silu => out.iter_mut().zip(z).for_each(|(o, &z)| *o *= silu::<A>(z)),
+                Gate::Sigmoid => {
+                    for (o, &z) in out.iter_mut().zip(z) {
+                        *o *= sigmoid::<A>(z);
+                    }
+                }
+                Gate::Silu => {
+                    for (o, &z) in out.iter_mut().zip(z) {
+                        *o *= silu::<A>(z);
+                    }
+                }
             }
         }
     }

@@ -143,7 +143,9 @@ impl Kernel for ScaledSilu<'_> {
     #[inline(always)]
     fn run<A: Arith>(self) {
         let divisor = self.divisor;
-        self.x.iter_mut().for_each(|x| *x = silu::<A>(*x / divisor));
+        for x in self.x.iter_mut() {
+            *x = silu::<A>(*x / divisor);
+        }
     }
 }
 
@@ -157,7 +159,9 @@ impl Kernel for InjectionWeights<'_> {
     #[inline(always)]
     fn run<A: Arith>(self) {
         let divisor = self.divisor;
-        self.x.iter_mut().for_each(|x| *x = 2.0 * sigmoid::<A>(*x / divisor));
+        for x in self.x.iter_mut() {
+            *x = 2.0 * sigmoid::<A>(*x / divisor);
+        }
     }
 }
 
@@ -183,7 +187,9 @@ impl Kernel for GatedMean<'_> {
                     *u = A::fma(sigmoid::<A>(gate), n, *u);
                 }
             }
-            u.iter_mut().for_each(|u| *u /= count as f32);
+            for u in u.iter_mut() {
+                *u /= count as f32;
+            }
         }
     }
 }
@@ -239,7 +245,9 @@ impl Kernel for Inject<'_> {
         let rows = streams.chunks_exact_mut(hidden * count).zip(y.chunks_exact(hidden)).zip(inject.chunks_exact(count));
         for ((streams, y), inject) in rows {
             for (stream, &inject) in streams.chunks_exact_mut(hidden).zip(inject) {
-                stream.iter_mut().zip(y).for_each(|(x, &y)| *x = A::fma(inject, y, *x));
+                for (x, &y) in stream.iter_mut().zip(y) {
+                    *x = A::fma(inject, y, *x);
+                }
             }
         }
     }

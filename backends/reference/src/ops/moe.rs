@@ -56,7 +56,9 @@ fn choose(logits: &[f32], ranks: &mut Vec<u64>, chosen: &mut [u32]) {
     ranks.select_nth_unstable_by(chosen.len() - 1, descending);
     ranks.truncate(chosen.len());
     ranks.sort_unstable_by(descending);
-    chosen.iter_mut().zip(ranks).for_each(|(expert, rank)| *expert = ranked_index(*rank));
+    for (expert, rank) in chosen.iter_mut().zip(ranks) {
+        *expert = ranked_index(*rank);
+    }
 }
 
 struct ChoiceWeights<'a> {
@@ -69,7 +71,9 @@ impl Kernel for ChoiceWeights<'_> {
     #[inline(always)]
     fn run<A: Arith>(self) {
         let ChoiceWeights { logits, chosen, weights } = self;
-        weights.iter_mut().zip(chosen).for_each(|(weight, &expert)| *weight = logits[expert as usize]);
+        for (weight, &expert) in weights.iter_mut().zip(chosen) {
+            *weight = logits[expert as usize];
+        }
         softmax::<A>(weights);
     }
 }
@@ -123,7 +127,9 @@ struct Sigmoids<'a> {
 impl Kernel for Sigmoids<'_> {
     #[inline(always)]
     fn run<A: Arith>(self) {
-        self.x.iter_mut().for_each(|x| *x = sigmoid::<A>(*x));
+        for x in self.x.iter_mut() {
+            *x = sigmoid::<A>(*x);
+        }
     }
 }
 
@@ -144,7 +150,9 @@ impl Kernel for SumChoices<'_> {
         for (y, (weights, routed)) in y.chunks_exact_mut(hidden).zip(rows) {
             y.fill(0.0);
             for (&weight, routed) in weights.iter().zip(routed.chunks_exact(hidden)) {
-                y.iter_mut().zip(routed).for_each(|(y, &x)| *y = A::fma(weight, x, *y));
+                for (y, &x) in y.iter_mut().zip(routed) {
+                    *y = A::fma(weight, x, *y);
+                }
             }
         }
     }
@@ -163,7 +171,9 @@ impl Kernel for AddShared<'_> {
     fn run<A: Arith>(self) {
         let AddShared { gates, shared, hidden, y } = self;
         for ((y, shared), &gate) in y.chunks_exact_mut(hidden).zip(shared.chunks_exact(hidden)).zip(gates) {
-            y.iter_mut().zip(shared).for_each(|(y, &x)| *y = A::fma(gate, x, *y));
+            for (y, &x) in y.iter_mut().zip(shared) {
+                *y = A::fma(gate, x, *y);
+            }
         }
     }
 }

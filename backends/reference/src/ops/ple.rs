@@ -178,7 +178,9 @@ impl Kernel for GateOneRow<'_, '_> {
             *score = dot::<A>(key, query) / (hidden as f32).sqrt();
             *gate = sigmoid::<A>(signed_root(*score));
             let gated = &mut out.gated[range.clone()];
-            gated.iter_mut().zip(value).for_each(|(g, &v)| *g = *gate * v);
+            for (g, &v) in gated.iter_mut().zip(value) {
+                *g = *gate * v;
+            }
             rms_norm::<A>(gated, &norms[2][range.clone()], eps, &mut out.normed[range]);
         }
     }

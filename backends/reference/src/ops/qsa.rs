@@ -241,7 +241,9 @@ impl<C: Cell> Kernel for AppendRow<'_, '_, C> {
 
 #[inline(always)]
 fn store<C: Cell>(row: &[f32], out: &mut [C]) {
-    out.iter_mut().zip(row).for_each(|(out, &x)| *out = C::store(x));
+    for (out, &x) in out.iter_mut().zip(row) {
+        *out = C::store(x);
+    }
 }
 
 /// `out = rope(rms(x) * weight)`; `rope` holds cosine and sine of each angle.
@@ -272,10 +274,14 @@ impl<C: Cell> Kernel for PoolBlock<'_, C> {
         let (mean, rotated) = scratch.split_at_mut(norm.len());
         mean.fill(0.0);
         for row in raw.chunks_exact(norm.len()) {
-            mean.iter_mut().zip(row).for_each(|(mean, cell)| *mean += cell.load());
+            for (mean, cell) in mean.iter_mut().zip(row) {
+                *mean += cell.load();
+            }
         }
         let count = (raw.len() / norm.len()) as f32;
-        mean.iter_mut().for_each(|mean| *mean /= count);
+        for mean in mean.iter_mut() {
+            *mean /= count;
+        }
         norm_rope::<A>(mean, norm, eps, rope, rotated);
         store(rotated, pooled);
     }

@@ -71,7 +71,9 @@ impl Kernel for Head<'_> {
             let y = y.next().unwrap_or_default();
             for (i, (s, &v)) in state.chunks_exact_mut(key_dim).zip(value).enumerate() {
                 let d = beta * (v - decay_and_read::<A>(s, decay, k));
-                s.iter_mut().zip(k).for_each(|(s, &k)| *s = A::fma(d, k, *s));
+                for (s, &k) in s.iter_mut().zip(k) {
+                    *s = A::fma(d, k, *s);
+                }
                 if let (Some(q), Some(y)) = (q, y.get_mut(i)) {
                     *y = crate::dot::dot::<A>(s, q);
                 }
@@ -84,10 +86,12 @@ impl Kernel for Head<'_> {
 #[inline(always)]
 fn decay_and_read<A: Arith>(s: &mut [f32], decay: f32, k: &[f32]) -> f32 {
     if !A::LANES {
-        return s.iter_mut().zip(k).fold(0.0, |sum, (s, &k)| {
+        let mut sum = 0.0;
+        for (s, &k) in s.iter_mut().zip(k) {
             *s *= decay;
-            A::fma(*s, k, sum)
-        });
+            sum = A::fma(*s, k, sum);
+        }
+        return sum;
     }
     let (blocks, tail) = s.as_chunks_mut::<LANES>();
     let (k_blocks, k_tail) = k.as_chunks::<LANES>();

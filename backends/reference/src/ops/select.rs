@@ -98,7 +98,10 @@ impl<C: Cell> Kernel for Scores<'_, C> {
                 *score = INCOMPLETE;
                 if j < complete {
                     let key = C::row(&pooled[j * dim..(j + 1) * dim], scratch);
-                    let sum = queries.chunks_exact(dim).fold(0.0, |sum, query| sum + positive(dot::<A>(query, key)));
+                    let mut sum = 0.0;
+                    for query in queries.chunks_exact(dim) {
+                        sum += positive(dot::<A>(query, key));
+                    }
                     *score = sum / root;
                 }
             }
@@ -119,11 +122,15 @@ fn keep(scores: &[f32], complete: usize, blocks: &mut [u32]) {
     let topk = blocks.len();
     blocks.fill(NONE);
     if complete <= topk {
-        blocks.iter_mut().zip(0..complete as u32).for_each(|(block, j)| *block = j);
+        for (block, j) in blocks.iter_mut().zip(0..complete as u32) {
+            *block = j;
+        }
         return;
     }
     let mut ranks: Vec<u64> = scores[..complete].iter().zip(0..).map(|(&score, j)| rank(score, j)).collect();
     ranks.select_nth_unstable_by(topk - 1, |a, b| b.cmp(a));
-    blocks.iter_mut().zip(&ranks).for_each(|(block, &rank)| *block = ranked_index(rank));
+    for (block, &rank) in blocks.iter_mut().zip(&ranks) {
+        *block = ranked_index(rank);
+    }
     blocks.sort_unstable();
 }

@@ -1,0 +1,50 @@
+//! Owns: what benches share: the small trained model on the reference backend, fast and plain.
+//! Invariants: both run the same graph over the same bytes; only the inner loops and the threads differ.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ss_backend::Arithmetic;
+use ss_checkpoint::Checkpoint;
+use ss_model::{Model, ModelOptions};
+use ss_reference::{Options, Reference};
+use ss_stream::{PoolGeometry, PoolSize, StoreOptions};
+
+/// How the reference backend computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernels {
+    /// Vector units and threads, as a person gets them.
+    Fast,
+    /// Vector units on one thread.
+    OneThread,
+    /// The straightforward implementation: one number after the other, on one thread.
+    Plain,
+}
+
+impl Kernels {
+    /// All of them.
+    pub const ALL: [Kernels; 3] = [Kernels::Fast, Kernels::OneThread, Kernels::Plain];
+
+    /// Options of the backend.
+    pub fn options(self) -> Options {
+        let threads = if self == Kernels::Fast { 0 } else { 1 };
+        Options { threads, simd: self != Kernels::Plain, ..Options::default() }
+    }
+}
+
+/// The repository's model directory.
+pub fn nano() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/flash-next-nano")
+}
+
+/// The small trained model, ready to run.
+///
+/// # Panics
+/// When it cannot be loaded: a bench has no one to tell.
+pub fn model(kernels: Kernels, slots: PoolSize, arithmetic: Arithmetic) -> Model {
+    let backend = Arc::new(Reference::new(kernels.options()).unwrap_or_else(|e| panic!("{e}")));
+    let checkpoint = Arc::new(Checkpoint::open(&nano()).unwrap_or_else(|e| panic!("{e}")));
+    let slots = slots.resolve(PoolGeometry::from(checkpoint.geometry())).unwrap_or_else(|e| panic!("{e}"));
+    let options = ModelOptions { store: StoreOptions::new(slots), arithmetic };
+    Model::load(backend, checkpoint, options, &mut |_, _| {}).unwrap_or_else(|e| panic!("{e}"))
+}

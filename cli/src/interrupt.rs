@@ -1,0 +1,41 @@
+//! Owns: Ctrl-C.
+//! Invariants: the first stops the answer that is being made, the second the program; before the first answer one is enough.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use ss_model::Cancel;
+
+use crate::exit::Exit;
+
+/// Ctrl-C, as the switch of the answer that is being made.
+#[derive(Clone)]
+pub struct Interrupt(Arc<Mutex<Option<Cancel>>>);
+
+impl Interrupt {
+    /// Watches Ctrl-C from now on.
+    ///
+    /// # Errors
+    /// When the system does not let it be watched.
+    pub fn install() -> Result<Self> {
+        let interrupt = Interrupt(Arc::default());
+        let seen = interrupt.clone();
+        let on_signal = move || match seen.current() {
+            Some(answer) if !answer.is_cancelled() => answer.cancel(),
+            _ => std::process::exit(Exit::Interrupted.code().into()),
+        };
+        ctrlc::set_handler(on_signal).context("Ctrl-C cannot be watched")?;
+        Ok(interrupt)
+    }
+
+    fn current(&self) -> Option<Cancel> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A fresh switch for the next answer.
+    pub fn arm(&self) -> Cancel {
+        let fresh = Cancel::default();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(fresh.clone());
+        fresh
+    }
+}

@@ -1,0 +1,131 @@
+//! Owns: which values the settings take, at the command line and in the chat alike (server.md section 6).
+//! Refuses: what is no number, not finite or out of range, by saying what was expected.
+
+use std::ops::RangeInclusive;
+
+/// How far presence and frequency penalties go.
+const PENALTY: RangeInclusive<f32> = -2.0..=2.0;
+/// How far the repetition penalty goes.
+const REPETITION: RangeInclusive<f32> = 0.5..=2.0;
+/// How far the bias of a token goes.
+const BIAS: RangeInclusive<f32> = -100.0..=100.0;
+
+fn number(text: &str, range: RangeInclusive<f32>, expected: &str) -> Result<f32, String> {
+    match text.trim().parse() {
+        Ok(value) if range.contains(&value) => Ok(value),
+        _ => Err(format!("expected {expected}")),
+    }
+}
+
+/// A temperature.
+///
+/// # Errors
+/// What was expected.
+pub fn temperature(text: &str) -> Result<f32, String> {
+    number(text, 0.0..=f32::MAX, "a number from 0, which is greedy")
+}
+
+/// A share of the whole that is not nothing.
+///
+/// # Errors
+/// What was expected.
+pub fn top_p(text: &str) -> Result<f32, String> {
+    number(text, f32::MIN_POSITIVE..=1.0, "a number above 0, up to 1")
+}
+
+/// A share of the whole.
+///
+/// # Errors
+/// What was expected.
+pub fn min_p(text: &str) -> Result<f32, String> {
+    number(text, 0.0..=1.0, "a number from 0 to 1")
+}
+
+/// A presence or frequency penalty.
+///
+/// # Errors
+/// What was expected.
+pub fn penalty(text: &str) -> Result<f32, String> {
+    number(text, PENALTY, "a number from -2 to 2")
+}
+
+/// A repetition penalty.
+///
+/// # Errors
+/// What was expected.
+pub fn repetition(text: &str) -> Result<f32, String> {
+    number(text, REPETITION, "a number from 0.5 to 2, where 1 is off")
+}
+
+/// A whole number that is not negative.
+///
+/// # Errors
+/// What was expected.
+pub fn whole(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX))
+}
+
+/// A number of tokens to choose from.
+///
+/// # Errors
+/// What was expected.
+pub fn top_k(text: &str) -> Result<u32, String> {
+    text.trim().parse().map_err(|_| "expected a whole number from 0, which is off".to_string())
+}
+
+/// A limit of tokens.
+///
+/// # Errors
+/// What was expected.
+pub fn max_tokens(text: &str) -> Result<u32, String> {
+    match text.trim().parse() {
+        Ok(limit) if limit > 0 => Ok(limit),
+        _ => Err(format!("expected a whole number from 1 to {}; leave it out for no limit", u32::MAX)),
+    }
+}
+
+/// A token id and what is added to its logit.
+///
+/// # Errors
+/// What was expected.
+pub fn logit_bias(text: &str) -> Result<(u32, f32), String> {
+    let expected = "expected ID=BIAS with a token id and a number from -100 to 100, such as 42=-5";
+    let (id, bias) = text.split_once('=').ok_or(expected)?;
+    Ok((id.trim().parse().map_err(|_| expected)?, number(bias, BIAS, "").map_err(|_| expected)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_a_finite_number_is_none() {
+        for parse in [temperature, top_p, min_p, penalty, repetition] {
+            for wrong in ["nan", "-nan", "inf", "-inf", "infinity", "1e39", "1e300", "", " ", "hot", "1,5"] {
+                assert!(parse(wrong).is_err(), "{wrong}");
+            }
+            assert_eq!(parse(" 0.5 "), Ok(0.5));
+        }
+    }
+
+    #[test]
+    fn every_range_takes_its_ends_and_nothing_beyond() {
+        assert!(temperature("0").is_ok() && temperature("3e38").is_ok() && temperature("-0.1").is_err());
+        assert!(top_p("1").is_ok() && top_p("0").is_err() && top_p("1.1").is_err());
+        assert!(min_p("0").is_ok() && min_p("1").is_ok() && min_p("-0.1").is_err() && min_p("1.1").is_err());
+        assert!(penalty("-2").is_ok() && penalty("2").is_ok() && penalty("2.1").is_err());
+        assert!(repetition("0.5").is_ok() && repetition("2").is_ok() && repetition("0").is_err());
+        assert!(max_tokens("1").is_ok() && max_tokens("0").is_err() && max_tokens("4294967296").is_err());
+        assert!(top_k("0").is_ok() && top_k("-1").is_err());
+        assert_eq!(whole("18446744073709551615"), Ok(u64::MAX));
+        assert!(whole("-1").is_err() && whole("1.5").is_err());
+    }
+
+    #[test]
+    fn a_bias_is_an_id_and_a_number_in_range() {
+        assert_eq!(logit_bias("42=-5"), Ok((42, -5.0)));
+        for wrong in ["42", "x=1", "42=inf", "-1=2", "42=NaN", "=", "42=101", "4294967296=1"] {
+            assert!(logit_bias(wrong).is_err(), "{wrong}");
+        }
+    }
+}

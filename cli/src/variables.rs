@@ -1,0 +1,37 @@
+//! Owns: the `SS_*` variables: each flag has one of the same name (engine.md section 9).
+//! Invariants: a variable that is set to nothing counts as not set.
+
+use clap::Command;
+
+/// Gives each flag of each command its variable.
+pub fn apply(command: Command) -> Command {
+    command.mut_subcommands(|sub| {
+        sub.mut_args(|arg| match arg.get_long().map(name) {
+            Some(name) if std::env::var_os(&name).is_none_or(|value| !value.is_empty()) => arg.env(name),
+            _ => arg,
+        })
+    })
+}
+
+/// The variable of a flag: `SS_MAX_TOKENS` for `max-tokens`.
+pub fn name(long: &str) -> String {
+    format!("SS_{}", long.replace('-', "_").to_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_flag_has_the_variable_of_its_name() {
+        let command = apply(Cli::command());
+        let flags = command.get_subcommands().flat_map(Command::get_arguments);
+        for (long, arg) in flags.filter_map(|arg| Some((arg.get_long()?, arg))) {
+            let expected = format!("SS_{}", long.replace('-', "_").to_uppercase());
+            assert_eq!(arg.get_env().and_then(|name| name.to_str()), Some(expected.as_str()));
+        }
+        command.debug_assert();
+    }
+}
