@@ -14,13 +14,15 @@ const OUTPUTS: u32 = 36_864;
 fn filled(backend: &Reference, bytes: u64) -> ss_backend::Buffer {
     let buffer = backend.alloc("bench", bytes).expect("room");
     // BF16 numbers around 0.01, and codes of every value.
-    let words: Vec<u32> = (0..bytes as u32 / 4).map(|i| 0x3c24_3c24 ^ (i.wrapping_mul(0x9e37_79b9) & 0x000f_000f)).collect();
+    let words: Vec<u32> =
+        (0..bytes as u32 / 4).map(|i| 0x3c24_3c24 ^ (i.wrapping_mul(0x9e37_79b9) & 0x000f_000f)).collect();
     backend.upload(&buffer, 0, bytemuck::cast_slice(&words)).expect("an upload");
     buffer
 }
 
 fn gemv(c: &mut Criterion) {
-    let matrix = Matrix { rows: OUTPUTS, cols: HIDDEN, format: Format::Affine { bits: 4, group: 64, scale: Scalar::Bf16 } };
+    let matrix =
+        Matrix { rows: OUTPUTS, cols: HIDDEN, format: Format::Affine { bits: 4, group: 64, scale: Scalar::Bf16 } };
     let mut group = c.benchmark_group("gemv");
     group.throughput(Throughput::Bytes(matrix.bytes())).sample_size(20);
     for kernels in Kernels::ALL {
@@ -42,7 +44,9 @@ fn gemv(c: &mut Criterion) {
         });
     }
     let bytes = vec![1u64; matrix.bytes() as usize / 8];
-    group.bench_function("read of the same bytes, one thread", |b| b.iter(|| bytes.iter().fold(0u64, |sum, v| sum.wrapping_add(*v))));
+    group.bench_function("read of the same bytes, one thread", |b| {
+        b.iter(|| bytes.iter().fold(0u64, |sum, v| sum.wrapping_add(*v)))
+    });
     group.finish();
 }
 

@@ -32,7 +32,9 @@ fn decode(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new(format!("{kernels:?}"), slots), |b| {
             b.iter_batched(
                 || (state.fork(), next.next().unwrap_or_default()),
-                |(mut state, id)| model.forward(&mut state, &Pass::generated(&[id], Want::Last), &cancel).expect("a step").logits,
+                |(mut state, id)| {
+                    model.forward(&mut state, &Pass::generated(&[id], Want::Last), &cancel).expect("a step").logits
+                },
                 BatchSize::SmallInput,
             );
         });
@@ -49,7 +51,12 @@ fn prefill(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new(format!("{kernels:?}"), ROWS), |b| {
             b.iter_batched(
                 || empty.fork(),
-                |mut state| model.forward(&mut state, &Pass::prompt(&ids, Want::Last), &Cancel::default()).expect("a pass").logits,
+                |mut state| {
+                    model
+                        .forward(&mut state, &Pass::prompt(&ids, Want::Last), &Cancel::default())
+                        .expect("a pass")
+                        .logits
+                },
                 BatchSize::LargeInput,
             );
         });

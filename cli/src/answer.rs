@@ -85,7 +85,11 @@ impl Settings<'_> {
     pub fn check(&self, ready: &Ready) -> Result<()> {
         let ids = ready.engine.tokenizer().vocabulary();
         for (id, _) in &self.sampling.logit_bias {
-            ensure!((*id as usize) < ids, "`--logit-bias`: there is no token {id}; this model's tokens are 0 to {}", ids - 1);
+            ensure!(
+                (*id as usize) < ids,
+                "`--logit-bias`: there is no token {id}; this model's tokens are 0 to {}",
+                ids - 1
+            );
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ss_backend::Arithmetic;
 use ss_checkpoint::IoMode;
 use ss_server::Thinking;
@@ -21,8 +21,8 @@ const MOST_ROWS: i64 = 4096;
 const ROW_CACHE_MB: u64 = ss_stream::ROW_CACHE_BYTES / 1_000_000;
 
 const AFTER: &str = "\
-Every flag has a variable, SS_ and its name as in SS_MAX_TOKENS, and may be set in config.toml in $SS_HOME, as in
-max-tokens = 500; a flag wins over its variable, and that over the file.
+Every flag has a variable, as SS_MAX_TOKENS for --max-tokens, and a setting in config.toml in $SS_HOME, as max-tokens = 500. \
+A flag wins over its variable, and that over the file.
 
 Exit codes: 0 answered, 2 wrong usage or a bad model, 3 no memory, 4 the device failed, 130 Ctrl-C.";
 
@@ -35,11 +35,20 @@ Examples:
 
 /// Runs Qwen3.8-Flash-Next on computers that cannot hold it: experts stream from the disk into a pool of slots.
 #[derive(Debug, Parser)]
-#[command(name = "ss", version = crate::VERSION, propagate_version = true, max_term_width = 100, after_help = AFTER)]
+#[command(name = "ss", version = crate::VERSION, max_term_width = 100, after_help = AFTER)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// The command line, which tells a negative number from a flag.
+    pub fn definition() -> clap::Command {
+        Cli::command().mut_subcommands(|sub| {
+            sub.mut_args(|arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg })
+        })
+    }
 }
 
 /// The commands.
@@ -199,16 +208,15 @@ pub struct SamplingArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_flags_are_consistent() {
-        Cli::command().debug_assert();
+        Cli::definition().debug_assert();
     }
 
     #[test]
     fn every_flag_is_documented() {
-        for command in Cli::command().get_subcommands() {
+        for command in Cli::definition().get_subcommands() {
             for arg in command.get_arguments() {
                 assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
             }

@@ -1,226 +1,174 @@
-//! Owns: the conversation at a terminal: its commands, its editing, its memory of what was said.
-//! Invariants: a turn that was stopped or failed leaves the conversation as far as it was shown.
+//! Owns: the conversation at a terminal: its commands, its settings, its memory of what was said.
+//! Invariants: a turn that was stopped leaves the conversation as far as it was shown, and one that failed leaves none of itself.
+
+use std::fmt::Display;
 
 use anyhow::{Result, anyhow, bail};
-use rustyline::DefaultEditor;
-use rustyline::error::ReadlineError;
 use serde_json::{Value, json};
 use ss_generate::Finish;
+use ss_server::Thinking;
 
-use crate::args::{ReplyArgs, RunArgs, SamplingArgs};
+use crate::answer::{Answer, Settings, answer};
+use crate::args::{ReplyArgs, SamplingArgs};
 use crate::exit::Exit;
-use crate::run::{Answer, Interrupt, answer, ask, chat_ids, finish, system};
+use crate::lines::{Line, Lines};
+use crate::run::Run;
 use crate::setup::{Ready, name};
+use crate::{sentence, terminal, values};
 
 const HELP: &str = "\
-/help            this text
 /set             what can be set, and to what it is set
-/set NAME VALUE  temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty, seed,
-                 max_tokens, think, system; `default` goes back to the default
-/clear           forget the conversation
-/bye             leave (or Ctrl-D)
-\"\"\"              begin and end a message of several lines
-Ctrl-C           stop the answer";
+/set NAME VALUE  sets it; `default` goes back to the default
+/clear           forgets the conversation
+/help            this text
+/bye             leaves, as Ctrl-D does
+\"\"\"              begins and ends a message of several lines
+Ctrl-C           stops the answer";
 
-/// Opens and closes a message of several lines.
-const QUOTES: &str = "\"\"\"";
-
-/// What a line means.
-#[derive(Debug, PartialEq, Eq)]
-enum Line<'a> {
-    Help,
-    Clear,
-    Bye,
-    Show,
-    Set(&'a str, &'a str),
-    Unknown(&'a str),
-    Say(&'a str),
-}
-
-impl<'a> Line<'a> {
-    fn parse(line: &'a str) -> Self {
-        let trimmed = line.trim();
-        let mut words = trimmed.splitn(3, char::is_whitespace);
-        match (words.next().unwrap_or_default(), words.next(), words.next()) {
-            ("/help" | "/?", ..) => Line::Help,
-            ("/clear", ..) => Line::Clear,
-            ("/bye" | "/exit" | "/quit", ..) => Line::Bye,
-            ("/set", None, _) => Line::Show,
-            ("/set", Some(key), value) => Line::Set(key, value.unwrap_or_default().trim()),
-            (word, ..) if word.starts_with('/') => Line::Unknown(word),
-            _ => Line::Say(line),
-        }
-    }
-}
+/// Word that takes a setting back.
+const DEFAULT: &str = "default";
 
 /// Talks until the person leaves.
 ///
 /// # Errors
 /// When the terminal or the device fails.
-pub fn talk(args: &RunArgs, ready: &mut Ready, tools: &[Value], interrupt: &Interrupt) -> Result<Exit> {
-    if args.reply.raw {
-        bail!("`--raw` continues a prompt: give one, as in `ss run --raw \"Once upon a time\"`");
-    }
-    eprintln!("{}: /help says what can be typed, /bye leaves", name(&ready.dir));
-    let mut editor = DefaultEditor::new()?;
-    let mut chat = Conversation { reply: args.reply.clone(), sampling: args.sampling.clone(), messages: system(&args.reply) };
-    while let Some(line) = read(&mut editor)? {
+pub fn talk(run: &Run, ready: &mut Ready) -> Result<Exit> {
+    terminal::note(format_args!("{}: /help says what can be typed, /bye leaves", name(&ready.dir)));
+    let mut lines = Lines::open()?;
+    let mut chat = Chat { run, reply: run.args.reply.clone(), sampling: run.args.sampling.clone(), said: Vec::new() };
+    while let Some(line) = lines.next()? {
         match Line::parse(&line) {
             Line::Bye => break,
-            Line::Help => eprintln!("{HELP}"),
-            Line::Clear => chat.messages = system(&chat.reply),
-            Line::Show => eprintln!("{}", chat.settings()),
-            Line::Set(key, value) => chat.set(key, value).unwrap_or_else(|error| eprintln!("{error}")),
-            Line::Unknown(word) => eprintln!("`{word}` is no command; /help lists them"),
+            Line::Help => terminal::note(HELP),
+            Line::Clear => chat.said.clear(),
+            Line::Show => terminal::note(chat.shown(ready)?),
+            Line::Set(key, value) => chat.set(key, value).unwrap_or_else(|error| terminal::note(sentence(&error))),
+            Line::Unknown(word) => terminal::note(format_args!("`{word}` is no command; /help lists them")),
             Line::Say(text) if text.trim().is_empty() => {}
-            Line::Say(text) => chat.say(args, ready, text, tools, interrupt)?,
+            Line::Say(text) => chat.say(ready, text)?,
         }
     }
     Ok(Exit::Answered)
 }
 
-/// One message, perhaps of several lines; none when the person leaves.
-fn read(editor: &mut DefaultEditor) -> Result<Option<String>> {
-    let mut message: Option<String> = None;
-    loop {
-        let line = match editor.readline(if message.is_none() { ">>> " } else { "... " }) {
-            Ok(line) => line,
-            // Ctrl-C at the prompt drops what was typed.
-            Err(ReadlineError::Interrupted) => {
-                message = None;
-                continue;
-            }
-            Err(ReadlineError::Eof) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        message = match (message, line.trim()) {
-            (None, whole) if whole.len() >= 2 * QUOTES.len() && whole.starts_with(QUOTES) && whole.ends_with(QUOTES) => {
-                return Ok(Some(whole[QUOTES.len()..whole.len() - QUOTES.len()].to_string()));
-            }
-            (None, start) if start.starts_with(QUOTES) => Some(format!("{}\n", &start[QUOTES.len()..])),
-            (None, _) => {
-                editor.add_history_entry(line.as_str())?;
-                return Ok(Some(line));
-            }
-            (Some(text), end) if end.ends_with(QUOTES) => {
-                return Ok(Some(format!("{text}{}", &end[..end.len() - QUOTES.len()])));
-            }
-            (Some(text), _) => Some(format!("{text}{line}\n")),
-        };
-    }
-}
-
-struct Conversation {
+struct Chat<'a> {
+    run: &'a Run<'a>,
     reply: ReplyArgs,
     sampling: SamplingArgs,
-    messages: Vec<Value>,
+    /// Messages after the system message.
+    said: Vec<Value>,
 }
 
-impl Conversation {
-    fn say(&mut self, args: &RunArgs, ready: &mut Ready, text: &str, tools: &[Value], interrupt: &Interrupt) -> Result<()> {
-        self.messages.push(json!({ "role": "user", "content": text }));
-        let outcome = self.reply(args, ready, tools, interrupt);
-        let (said, finished) = match outcome {
-            Ok(done) => done,
+impl Chat<'_> {
+    fn settings(&self) -> Settings<'_> {
+        Settings { reply: &self.reply, sampling: &self.sampling, tools: &self.run.tools }
+    }
+
+    fn say(&mut self, ready: &mut Ready, text: &str) -> Result<()> {
+        self.said.push(json!({ "role": "user", "content": text }));
+        match self.answer(ready) {
+            Ok((said, finish)) if finish == Finish::Cancelled && said.is_empty() => _ = self.said.pop(),
+            Ok((said, _)) => self.said.push(said.message()),
             // The conversation can go on after an answer that failed, but not after a lost device.
-            Err(error) if crate::exit::Exit::of(&error) == Exit::Device => return Err(error),
+            Err(error) if Exit::of(&error) == Exit::Device || crate::is_broken_pipe(&error) => return Err(error),
             Err(error) => {
-                eprintln!("error: {}", crate::sentence(&error));
-                self.messages.pop();
-                return Ok(());
+                terminal::note(format_args!("error: {}", sentence(&error)));
+                self.said.pop();
             }
-        };
-        let mut message = json!({ "role": "assistant", "content": said.text });
-        if !said.reasoning.is_empty() {
-            message["reasoning_content"] = json!(said.reasoning.trim());
-        }
-        if !said.calls.is_empty() {
-            message["tool_calls"] = json!(said.calls);
-        }
-        self.messages.push(message);
-        if finished == Finish::Cancelled {
-            eprintln!("(stopped)");
         }
         Ok(())
     }
 
-    fn reply(&self, args: &RunArgs, ready: &mut Ready, tools: &[Value], interrupt: &Interrupt) -> Result<(Answer, Finish)> {
-        let ids = chat_ids(&self.reply, ready, self.messages.clone(), tools)?;
-        let ask = ask(&self.reply, &self.sampling, ready, ids, tools);
-        let (said, report) = answer(ready, &ask, interrupt.arm(), args.verbose)?;
-        finish(&said)?;
-        if args.verbose {
-            report.print();
+    fn answer(&self, ready: &mut Ready) -> Result<(Answer, Finish)> {
+        let settings = self.settings();
+        let ids = settings.chat_ids(ready, settings.system().into_iter().chain(self.said.iter().cloned()).collect())?;
+        let ask = settings.ask(ready, ids)?;
+        let (said, report) = answer(ready, &ask, &self.run.interrupt.arm())?;
+        terminal::gap();
+        if self.run.args.verbose {
+            terminal::aside(report.lines(true));
+            terminal::gap();
         }
+        self.run.keep(&report)?;
         Ok((said, report.summary.finish))
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         if value.is_empty() {
-            bail!("`/set {key}` needs a value; `default` goes back to the default");
+            bail!("`/set {key}` needs a value; `{DEFAULT}` goes back to the default");
         }
         let s = &mut self.sampling;
-        match key.replace('-', "_").as_str() {
-            "temperature" | "temp" => s.temperature = parsed(key, value)?,
-            "top_k" => s.top_k = parsed(key, value)?,
-            "top_p" => s.top_p = parsed(key, value)?,
-            "min_p" => s.min_p = parsed(key, value)?,
-            "presence_penalty" => s.presence_penalty = parsed(key, value)?,
-            "frequency_penalty" => s.frequency_penalty = parsed(key, value)?,
-            "repetition_penalty" => s.repetition_penalty = parsed(key, value)?,
-            "seed" => s.seed = parsed(key, value)?,
-            "max_tokens" => self.reply.max_tokens = parsed::<std::num::NonZeroU32>(key, value)?.map(Into::into),
-            "think" => self.reply.think = parsed(key, value)?,
-            "system" => {
-                self.reply.system = (value != "default").then(|| value.to_string());
-                self.messages.retain(|message| message["role"] != "system");
-                self.messages.splice(0..0, system(&self.reply));
-            }
-            _ => bail!("`{key}` cannot be set; /help lists what can"),
+        let done = match key.replace('-', "_").as_str() {
+            "temperature" | "temp" => put(&mut s.temperature, value, values::temperature),
+            "top_k" => put(&mut s.top_k, value, values::top_k),
+            "top_p" => put(&mut s.top_p, value, values::top_p),
+            "min_p" => put(&mut s.min_p, value, values::min_p),
+            "presence_penalty" => put(&mut s.presence_penalty, value, values::penalty),
+            "frequency_penalty" => put(&mut s.frequency_penalty, value, values::penalty),
+            "repetition_penalty" | "repeat_penalty" => put(&mut s.repetition_penalty, value, values::repetition),
+            "seed" => put(&mut s.seed, value, values::whole),
+            "max_tokens" => put(&mut self.reply.max_tokens, value, values::max_tokens),
+            "think" => put(&mut self.reply.think, value, str::parse),
+            "system" => put(&mut self.reply.system, value, |text| Ok::<_, String>(text.to_string())),
+            _ => bail!("`{key}` cannot be set; `/set` lists what can"),
+        };
+        done.map_err(|expected| anyhow!("`{value}` is no value for `{key}`: {expected}"))
+    }
+
+    /// Every setting with the value that the next answer gets.
+    fn shown(&self, ready: &Ready) -> Result<String> {
+        let (s, r) = (self.settings().sampler(ready)?, &self.sampling);
+        let row = |name: &str, value: &dyn Display, set: bool| {
+            format!("{name:<20}{value}{}", if set { "" } else { " (default)" })
+        };
+        let limit = self.reply.max_tokens.map_or_else(|| "none".to_string(), |limit| limit.to_string());
+        let seed = r.seed.map_or_else(|| "a fresh one for each answer".to_string(), |seed| seed.to_string());
+        let think = self.reply.think.is_some_and(Thinking::is_on);
+        let system = self.reply.system.as_deref().unwrap_or("none");
+        Ok([
+            row("temperature", &s.temperature, r.temperature.is_some()),
+            row("top_k", &s.top_k, r.top_k.is_some()),
+            row("top_p", &s.top_p, r.top_p.is_some()),
+            row("min_p", &s.min_p, r.min_p.is_some()),
+            row("presence_penalty", &s.presence_penalty, r.presence_penalty.is_some()),
+            row("frequency_penalty", &s.frequency_penalty, r.frequency_penalty.is_some()),
+            row("repetition_penalty", &s.repetition_penalty, r.repetition_penalty.is_some()),
+            row("seed", &seed, r.seed.is_some()),
+            row("max_tokens", &limit, self.reply.max_tokens.is_some()),
+            row("think", &if think { "on" } else { "off" }, self.reply.think.is_some()),
+            row("system", &system, self.reply.system.is_some()),
+        ]
+        .join("\n"))
+    }
+}
+
+/// Puts a value in its place; `default` empties it.
+fn put<T, E: Display>(
+    place: &mut Option<T>,
+    value: &str,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<(), String> {
+    *place = match value {
+        DEFAULT => None,
+        value => Some(parse(value).map_err(|expected| expected.to_string())?),
+    };
+    Ok(())
+}
+
+impl Answer {
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
+    }
+
+    /// As a message of the conversation.
+    fn message(&self) -> Value {
+        let mut message = json!({ "role": "assistant", "content": self.text });
+        if !self.reasoning.is_empty() {
+            message["reasoning_content"] = json!(self.reasoning.trim());
         }
-        Ok(())
-    }
-
-    fn settings(&self) -> String {
-        let shown = |value: Option<String>| value.unwrap_or_else(|| "default".into());
-        let s = &self.sampling;
-        let rows = [
-            ("temperature", shown(s.temperature.map(|v| v.to_string()))),
-            ("top_k", shown(s.top_k.map(|v| v.to_string()))),
-            ("top_p", shown(s.top_p.map(|v| v.to_string()))),
-            ("min_p", shown(s.min_p.map(|v| v.to_string()))),
-            ("presence_penalty", shown(s.presence_penalty.map(|v| v.to_string()))),
-            ("frequency_penalty", shown(s.frequency_penalty.map(|v| v.to_string()))),
-            ("repetition_penalty", shown(s.repetition_penalty.map(|v| v.to_string()))),
-            ("seed", shown(s.seed.map(|v| v.to_string()))),
-            ("max_tokens", shown(self.reply.max_tokens.map(|v| v.to_string()))),
-            ("think", if self.reply.think.is_some_and(ss_server::Thinking::is_on) { "on".into() } else { "off".into() }),
-            ("system", shown(self.reply.system.clone())),
-        ];
-        rows.map(|(name, value)| format!("{name:<20}{value}")).join("\n")
-    }
-}
-
-/// A value, or none for `default`.
-fn parsed<T: std::str::FromStr>(key: &str, value: &str) -> Result<Option<T>> {
-    if value == "default" {
-        return Ok(None);
-    }
-    value.parse().map(Some).map_err(|_| anyhow!("`{value}` is no value for `{key}`"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_mean_what_the_help_says() {
-        assert_eq!(Line::parse("/help"), Line::Help);
-        assert_eq!(Line::parse("/bye "), Line::Bye);
-        assert_eq!(Line::parse("/set"), Line::Show);
-        assert_eq!(Line::parse("/set temperature 0.5"), Line::Set("temperature", "0.5"));
-        assert_eq!(Line::parse("/set system You are brief."), Line::Set("system", "You are brief."));
-        assert_eq!(Line::parse("/sett x"), Line::Unknown("/sett"));
-        assert_eq!(Line::parse("what is 1/2?"), Line::Say("what is 1/2?"));
+        if !self.calls.is_empty() {
+            message["tool_calls"] = json!(self.calls);
+        }
+        message
     }
 }

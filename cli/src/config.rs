@@ -41,7 +41,8 @@ fn set_default(mut command: Command, name: &str, value: &Value) -> Result<Comman
     let mut found = false;
     let subs: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_string()).collect();
     for sub in subs {
-        let flag = command.find_subcommand(&sub).and_then(|sub| sub.get_arguments().find(|arg| arg.get_long() == Some(&long)));
+        let flag =
+            command.find_subcommand(&sub).and_then(|sub| sub.get_arguments().find(|arg| arg.get_long() == Some(&long)));
         let Some(flag) = flag.cloned() else { continue };
         let values = values(&flag, value)?;
         found = true;
@@ -78,12 +79,12 @@ fn one(value: &Value) -> Result<String> {
 mod tests {
     use super::*;
     use crate::args::{Cli, Command as What, RunArgs};
-    use clap::{CommandFactory, FromArgMatches};
+    use clap::FromArgMatches;
 
     fn parse(toml: &str, line: &[&str]) -> Result<RunArgs> {
         let file = tempfile::NamedTempFile::new()?;
         std::fs::write(file.path(), toml)?;
-        let command = apply(Cli::command(), file.path())?;
+        let command = apply(Cli::definition(), file.path())?;
         match Cli::from_arg_matches(&command.try_get_matches_from(line)?)?.command {
             What::Run(run) => Ok(*run),
             other => bail!("{other:?}"),

@@ -1,6 +1,9 @@
 //! Owns: what the exit code says (engine.md section 9).
 
+use std::error::Error;
 use std::process::ExitCode;
+
+use crate::plan::NoRoom;
 
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,31 +34,69 @@ impl Exit {
 
     /// What an error ends the program with.
     pub fn of(error: &anyhow::Error) -> Self {
-        let device = |e: &ss_backend::Error| match e {
-            ss_backend::Error::OutOfMemory { .. } => Exit::Memory,
-            _ => Exit::Device,
+        error.chain().find_map(of_cause).unwrap_or(Exit::Usage)
+    }
+}
+
+/// What one cause says; errors that pass another one on hide it from the chain of causes.
+fn of_cause(cause: &(dyn Error + 'static)) -> Option<Exit> {
+    if let Some(e) = cause.downcast_ref::<ss_generate::Error>() {
+        return match e {
+            ss_generate::Error::Model(e) => of_model(e),
+            _ => None,
         };
-        for cause in error.chain() {
-            if let Some(e) = cause.downcast_ref::<ss_backend::Error>() {
-                return device(e);
-            }
-            // A transparent error hides its source from the chain.
-            match cause.downcast_ref::<ss_model::Error>() {
-                Some(ss_model::Error::Backend(e)) => return device(e),
-                Some(ss_model::Error::Stream(ss_stream::Error::Device(e))) => return device(e),
-                Some(ss_model::Error::Cancelled) => return Exit::Interrupted,
-                _ => {}
-            }
-            if cause.downcast_ref::<crate::plan::NoRoom>().is_some() {
-                return Exit::Memory;
-            }
-        }
-        Exit::Usage
+    }
+    cause
+        .downcast_ref()
+        .and_then(of_model)
+        .or_else(|| cause.downcast_ref().and_then(of_stream))
+        .or_else(|| cause.downcast_ref().map(of_device))
+        .or_else(|| cause.downcast_ref::<NoRoom>().map(|_| Exit::Memory))
+}
+
+fn of_model(error: &ss_model::Error) -> Option<Exit> {
+    match error {
+        ss_model::Error::Backend(e) => Some(of_device(e)),
+        ss_model::Error::Stream(e) => of_stream(e),
+        ss_model::Error::Cancelled => Some(Exit::Interrupted),
+        _ => None,
+    }
+}
+
+fn of_stream(error: &ss_stream::Error) -> Option<Exit> {
+    match error {
+        ss_stream::Error::Device(e) => Some(of_device(e)),
+        _ => None,
+    }
+}
+
+fn of_device(error: &ss_backend::Error) -> Exit {
+    match error {
+        ss_backend::Error::OutOfMemory { .. } => Exit::Memory,
+        _ => Exit::Device,
     }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         ExitCode::from(exit.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_is_found_however_deep_the_cause_lies() {
+        let full = || ss_backend::Error::OutOfMemory { device: "d".into(), what: "slots".into(), bytes: 1 };
+        let lost = || ss_backend::Error::Lost { device: "d".into(), reason: "r".into() };
+        assert_eq!(Exit::of(&full().into()), Exit::Memory);
+        assert_eq!(Exit::of(&ss_stream::Error::from(full()).into()), Exit::Memory);
+        assert_eq!(Exit::of(&ss_model::Error::from(ss_stream::Error::from(full())).into()), Exit::Memory);
+        assert_eq!(Exit::of(&ss_generate::Error::from(ss_model::Error::from(full())).into()), Exit::Memory);
+        let deep = ss_generate::Error::from(ss_model::Error::from(ss_stream::Error::from(lost())));
+        assert_eq!(Exit::of(&anyhow::Error::from(deep).context("while answering")), Exit::Device);
+        assert_eq!(Exit::of(&anyhow::anyhow!("something else")), Exit::Usage);
     }
 }

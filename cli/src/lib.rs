@@ -2,56 +2,99 @@
 //! Refuses: arithmetic, files of a model, policy of any part below; it puts the parts together.
 //! Invariants: standard output holds the answer and nothing else; everything said beside it goes to standard error.
 
+mod answer;
 mod args;
 mod chat;
 mod config;
 mod exit;
 mod inspect;
+mod intake;
+mod interrupt;
+mod lines;
 mod places;
 mod plan;
+mod precedence;
 mod progress;
 mod report;
 mod run;
 mod setup;
+mod terminal;
+mod tools;
+mod usage;
+mod values;
+mod variables;
 
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
+use anyhow::Context;
+use clap::FromArgMatches;
+use clap::error::ErrorKind;
 
 use args::{Cli, Command};
 use exit::Exit;
+
+/// What the program is called; Linux has another `ss`, so that it answers to the second name too.
+const NAME: &str = "ss";
+const LONG_NAME: &str = "slotstream";
 
 /// Version and commit, as `--version` prints them.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SS_COMMIT"), ")");
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).without_time().with_target(false).init();
+    let warnings = tracing_subscriber::fmt().with_writer(terminal::Warnings).with_max_level(tracing::Level::WARN);
+    warnings.without_time().with_target(false).log_internal_errors(false).init();
     match dispatch() {
         Ok(exit) => exit.into(),
+        // The reader of our output has gone: that is how pipes end.
+        Err(error) if is_broken_pipe(&error) => Exit::Answered.into(),
         Err(error) => {
-            // Quiet when the reader of our output has gone: that is how pipes end.
-            if !is_broken_pipe(&error) {
-                eprintln!("error: {}", sentence(&error));
-            }
+            terminal::note(format_args!("error: {}", sentence(&error)));
             Exit::of(&error).into()
         }
     }
 }
 
 fn dispatch() -> anyhow::Result<Exit> {
-    let mut command = Cli::command();
+    let mut command = variables::apply(Cli::definition());
     if let Some(home) = places::home() {
         command = config::apply(command, &home.join("config.toml"))?;
     }
-    let matches = command.try_get_matches().unwrap_or_else(|error| error.exit());
-    match Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command {
-        Command::Run(args) => run::run(&args),
-        Command::Inspect(args) => inspect::inspect(&args),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "ss", &mut std::io::stdout());
-            Ok(Exit::Answered)
+    let matches = match command.try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            anyhow::bail!("{}", usage::sentence(&error))
         }
+        // Help and version.
+        Err(error) => error.exit(),
+    };
+    match Cli::from_arg_matches(&matches)?.command {
+        Command::Run(mut args) => {
+            if let Some(matches) = matches.subcommand_matches("run") {
+                precedence::settle(&mut args, matches)?;
+            }
+            run::run(&args)
+        }
+        Command::Inspect(args) => inspect::inspect(&args),
+        Command::Completions { shell } => completions(shell),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> anyhow::Result<Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::definition(), called(), &mut script);
+    std::io::stdout().write_all(&script).context("standard output cannot be written")?;
+    Ok(Exit::Answered)
+}
+
+/// The name by which this program was called, of the two that it has.
+fn called() -> &'static str {
+    let name = std::env::args_os().next().map(PathBuf::from);
+    match name.as_deref().and_then(Path::file_stem) {
+        Some(name) if name == LONG_NAME => LONG_NAME,
+        _ => NAME,
     }
 }
 
@@ -59,8 +102,8 @@ fn dispatch() -> anyhow::Result<Exit> {
 fn sentence(error: &anyhow::Error) -> String {
     let mut causes: Vec<String> = Vec::new();
     for cause in error.chain().map(ToString::to_string) {
-        // A transparent error says what its cause says.
-        if causes.last() != Some(&cause) {
+        // An error that passes another one on says what its cause says.
+        if !causes.last().is_some_and(|last| last.ends_with(&cause)) {
             causes.push(cause);
         }
     }
@@ -68,5 +111,7 @@ fn sentence(error: &anyhow::Error) -> String {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe))
+    error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+    })
 }

@@ -24,18 +24,25 @@ pub fn home() -> Option<PathBuf> {
     data.map(|data| data.join("slotstream"))
 }
 
-/// The directory that `--model` means: a path, or a name in the `models` folder.
+/// The directory of a model: a path, or a name in the `models` folder.
 ///
 /// # Errors
 /// When there is neither.
-pub fn model_dir(model: &str) -> Result<PathBuf> {
-    let path = Path::new(model);
-    let named = home().map(|home| home.join("models").join(model));
-    match named {
-        _ if path.exists() => Ok(path.to_path_buf()),
+pub fn model_dir(model: &Path) -> Result<PathBuf> {
+    if model.as_os_str().is_empty() {
+        bail!("the name of the model is empty; give a directory with a config.json");
+    }
+    if model.exists() {
+        return Ok(model.to_path_buf());
+    }
+    match home().map(|home| home.join("models").join(model)) {
         Some(named) if named.is_dir() => Ok(named),
-        Some(named) => bail!("there is no model `{model}`: neither that path nor `{}` exists; give `--model` a directory with a config.json", named.display()),
-        None => bail!("there is no model directory `{model}`; give `--model` a directory with a config.json"),
+        Some(named) => bail!(
+            "there is no model `{}`: neither that path nor `{}` exists; give a directory with a config.json",
+            model.display(),
+            named.display()
+        ),
+        None => bail!("there is no model directory `{}`; give one with a config.json", model.display()),
     }
 }
 
@@ -49,6 +56,8 @@ pub fn shipped_model() -> Result<PathBuf> {
     let in_home = home().map(|home| home.join("models").join(SHIPPED));
     match above.chain(in_home).find(|dir| dir.is_dir()) {
         Some(dir) => Ok(dir),
-        None => bail!("the small model `{SHIPPED}` is not beside this program; name a model directory with `--model DIR`"),
+        None => {
+            bail!("the small model `{SHIPPED}` is not beside this program; name a model directory with `--model DIR`")
+        }
     }
 }

@@ -20,7 +20,7 @@ pub struct Need {
 /// A run that does not fit.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{slots} slots do not fit this machine: trunk {trunk:.2} GB + pool {pool:.2} GB + scratch {workspace:.2} GB + n-gram rows {row_cache:.2} GB = {total:.2} GB of {machine:.2} GB; ask for fewer with `--slots`"
+    "this machine has {machine:.2} GB, and the model would take {total:.2} GB: trunk {trunk:.2} + {slots} slots {pool:.2} + scratch {workspace:.2} + n-gram rows {row_cache:.2}; ask for less with `--slots`, `--prefill-pass` or `--ngram-cache-mb`"
 )]
 pub struct NoRoom {
     slots: u32,
@@ -44,8 +44,8 @@ pub fn default_slots(all: u32, floor: u32, need: &Need) -> u32 {
 /// # Errors
 /// [`NoRoom`] with the arithmetic.
 pub fn check_room(slots: u32, need: &Need) -> Result<(), NoRoom> {
-    let pool = u64::from(slots) * need.slot;
-    let total = need.trunk + pool + need.workspace + need.row_cache;
+    let pool = u64::from(slots).saturating_mul(need.slot);
+    let total = [need.trunk, pool, need.workspace, need.row_cache].into_iter().fold(0, u64::saturating_add);
     if total <= need.machine {
         return Ok(());
     }
@@ -65,7 +65,13 @@ pub fn check_room(slots: u32, need: &Need) -> Result<(), NoRoom> {
 mod tests {
     use super::*;
 
-    const RELEASED: Need = Need { trunk: 2_924_005_400, slot: 2_764_800, workspace: 200_000_000, row_cache: 64_000_000, machine: 16_000_000_000 };
+    const RELEASED: Need = Need {
+        trunk: 2_924_005_400,
+        slot: 2_764_800,
+        workspace: 200_000_000,
+        row_cache: 64_000_000,
+        machine: 16_000_000_000,
+    };
 
     #[test]
     fn a_small_model_stays_whole_and_a_large_one_takes_a_quarter() {
@@ -82,6 +88,14 @@ mod tests {
     fn what_does_not_fit_is_refused_with_the_arithmetic() {
         assert!(check_room(640, &RELEASED).is_ok());
         let text = check_room(24_576, &RELEASED).unwrap_err().to_string();
-        assert!(text.contains("67.95 GB") && text.contains("of 16.00 GB") && text.contains("--slots"), "{text}");
+        assert!(
+            text.contains("24576 slots 67.95") && text.contains("has 16.00 GB") && text.contains("--slots"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_no_number_holds_does_not_fit_either() {
+        assert!(check_room(u32::MAX, &Need { slot: u64::MAX, row_cache: u64::MAX, ..RELEASED }).is_err());
     }
 }

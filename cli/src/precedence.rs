@@ -63,11 +63,11 @@ fn rank(matches: &ArgMatches, id: &str) -> u8 {
 mod tests {
     use super::*;
     use crate::args::{Cli, Command};
-    use clap::{CommandFactory, FromArgMatches};
+    use clap::FromArgMatches;
 
     /// The run that comes of a file's defaults and a line.
     fn run(file: &[(&'static str, &'static str)], line: &[&str]) -> Result<RunArgs, Conflict> {
-        let mut command = Cli::command();
+        let mut command = Cli::definition();
         for &(id, value) in file {
             command = command.mut_subcommand("run", |sub| sub.mut_arg(id, |arg| arg.default_value(value)));
         }

@@ -1,4 +1,4 @@
-//! Owns: what a run took: the line after an answer, `--stats-json`, and where the time went (engine.md section 9).
+//! Owns: what a run took: the lines after an answer, `--stats-json`, and where the time went (engine.md section 9).
 //! Invariants: shares of the profile add up to the whole; figures name backend, device and profile.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,8 @@ pub struct Report {
     slots: u32,
     all_slots: u32,
     peak: u64,
-    verbose: bool,
+    /// Prompt tokens that were read.
+    read: usize,
 }
 
 impl Report {
@@ -47,7 +48,7 @@ impl Report {
     ///
     /// # Errors
     /// When the system does not say how much memory was used.
-    pub fn after(before: Before, ready: &Ready, ask: &Ask, summary: Summary, verbose: bool) -> Result<Report> {
+    pub fn after(before: Before, ready: &Ready, ask: &Ask, summary: Summary, read: usize) -> Result<Report> {
         let model = &ready.engine.model;
         let (device, facts) = (model.backend().counters(), model.backend().facts().clone());
         let outside = if facts.kind == ss_backend::DeviceKind::Hardware { device.peak_memory_bytes } else { 0 };
@@ -72,7 +73,7 @@ impl Report {
             all_slots: ready.all_slots,
             peak: Peak::measure(outside)?.bytes(),
             summary,
-            verbose,
+            read,
         })
     }
 
@@ -82,7 +83,7 @@ impl Report {
     }
 
     fn prefill_rate(&self) -> f64 {
-        Self::rate(self.prompt.len(), self.summary.prefill)
+        Self::rate(self.read, self.summary.prefill)
     }
 
     fn decode_rate(&self) -> f64 {
@@ -94,44 +95,64 @@ impl Report {
         if e.hits + e.misses == 0 { 1.0 } else { e.hits as f64 / (e.hits + e.misses) as f64 }
     }
 
-    /// Prints the line after an answer, and the profile if it was asked for.
-    pub fn print(&self) {
-        eprintln!(
-            "\n{} prompt tokens at {:.0} tok/s, {} reply tokens at {:.1} tok/s; {} of {} experts in slots, {:.1} % hits, {} read; peak {}; {} ({}), {} arithmetic",
-            self.prompt.len(),
+    /// The lines after an answer, with the profile if that is asked for.
+    pub fn lines(&self, profile: bool) -> String {
+        let mut lines = format!(
+            "{} prompt tokens at {:.0} tok/s, {} reply tokens at {:.1} tok/s ({} backend, {} arithmetic)\n\
+             {} slots for {} experts, {:.1} % hits, {} read, peak memory {}",
+            self.read,
             self.prefill_rate(),
             self.summary.output.len(),
             self.decode_rate(),
+            self.facts.backend,
+            self.arithmetic,
             self.slots,
             self.all_slots,
             100.0 * self.hit_rate(),
             bytes(self.stream.bytes_read()),
             bytes(self.peak),
+        );
+        if profile {
+            lines += &self.profile();
+        }
+        lines
+    }
+
+    fn profile(&self) -> String {
+        let mut text = format!(
+            "\n{} backend on {}, {} arithmetic: {} dispatches, {} submissions, {} readbacks in {:.1} ms",
             self.facts.backend,
             self.facts.device,
             self.arithmetic,
+            self.device.dispatches,
+            self.device.submissions,
+            self.device.readbacks,
+            milliseconds(self.total()),
         );
-        if self.verbose {
-            self.print_profile();
+        for (stage, time) in self.shares() {
+            let percent = 100.0 * time.as_secs_f64() / self.total().as_secs_f64().max(f64::MIN_POSITIVE);
+            text += &format!("\n  {stage:<12}{:>10.1} ms{percent:>7.1} %", milliseconds(time));
         }
+        text
     }
 
-    fn print_profile(&self) {
-        let total = self.summary.prefill + self.summary.decode;
-        let share = |time: Duration| 100.0 * time.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE);
-        let line = |name: &str, time: Duration| eprintln!("  {name:<14}{:>9.1} ms {:>6.1} %", 1e3 * time.as_secs_f64(), share(time));
-        let device: Duration = self.stages.values().sum();
+    fn total(&self) -> Duration {
+        self.summary.prefill + self.summary.decode
+    }
+
+    /// Where the time went; the host has what neither the device nor the disk took.
+    fn shares(&self) -> Vec<(&'static str, Duration)> {
         let disk = self.stream.experts.waited + self.stream.ngrams.waited;
-        eprintln!("where {:.1} ms went ({} dispatches, {} submissions, {} readbacks):", 1e3 * total.as_secs_f64(), self.device.dispatches, self.device.submissions, self.device.readbacks);
-        self.stages.iter().filter(|(_, time)| !time.is_zero()).for_each(|(stage, time)| line(stage, *time));
-        line("disk wait", disk);
-        line("host", total.saturating_sub(device + disk));
+        let device: Duration = self.stages.values().sum();
+        let stages = self.stages.iter().filter(|(_, time)| !time.is_zero()).map(|(stage, time)| (*stage, *time));
+        stages.chain([("disk wait", disk), ("host", self.total().saturating_sub(device + disk))]).collect()
     }
 
     /// The report as JSON.
     pub fn json(&self) -> String {
         let (e, n, s) = (&self.stream.experts, &self.stream.ngrams, &self.summary);
-        let stages: BTreeMap<&str, f64> = self.stages.iter().map(|(stage, time)| (*stage, time.as_secs_f64())).collect();
+        let stages: BTreeMap<&str, f64> =
+            self.shares().into_iter().map(|(stage, time)| (stage, time.as_secs_f64())).collect();
         let report: Value = json!({
             "model": self.model,
             "prompt_ids": self.prompt,
@@ -161,12 +182,18 @@ impl Report {
             "device_memory_bytes": self.device.peak_memory_bytes,
             "peak_memory_bytes": self.peak,
             "backend": self.facts.backend,
-            "device": self.facts.device,
+            "adapter": self.facts.device,
+            "driver": self.facts.driver,
             "threads": self.facts.threads,
-            "arithmetic": self.arithmetic,
+            "profile": self.arithmetic,
+            "version": crate::VERSION,
         });
         format!("{report:#}\n")
     }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    1e3 * time.as_secs_f64()
 }
 
 /// Bytes in the unit that suits them, decimal.

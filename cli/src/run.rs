@@ -63,7 +63,9 @@ fn prompt(args: &RunArgs) -> Result<Option<String>> {
         };
     }
     match &text {
-        None if args.reply.raw => bail!("`--raw` continues a prompt: give one, as in `ss run --raw \"Once upon a time\"`"),
+        None if args.reply.raw => {
+            bail!("`--raw` continues a prompt: give one, as in `ss run --raw \"Once upon a time\"`")
+        }
         Some(text) if text.is_empty() || (text.trim().is_empty() && !args.reply.raw) => {
             bail!("there is nothing to answer: give a prompt, as in `ss run \"How do I make tea?\"`, or pipe one in")
         }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ss_backend::Backend;
 use ss_checkpoint::{Checkpoint, OpenOptions};
 use ss_generate::Engine;
@@ -17,6 +17,7 @@ use crate::args::{BackendChoice, LoadArgs};
 use crate::places;
 use crate::plan::{Need, check_room, default_slots};
 use crate::progress::Progress;
+use crate::terminal;
 
 /// A model that is ready to answer.
 pub struct Ready {
@@ -28,6 +29,8 @@ pub struct Ready {
     pub slots: u32,
     /// Experts of all main layers.
     pub all_slots: u32,
+    /// Whether something was said about it before the answer.
+    pub announced: bool,
 }
 
 /// Loads the model that the flags name; `prefill_pass` is the most rows of a pass.
@@ -38,9 +41,9 @@ pub fn load(args: &LoadArgs, prefill_pass: u32) -> Result<Ready> {
     let dir = find(args)?;
     let machine = Machine::probe()?.memory();
     let checkpoint = Arc::new(Checkpoint::open_with(&dir, OpenOptions { io: args.io, physical_memory: machine })?);
-    for warning in checkpoint.warnings() {
-        eprintln!("note: {warning}");
-    }
+    // Reading the weights may take minutes; a model without words is refused before.
+    checkpoint.tokenizer_path()?;
+    checkpoint.warnings().iter().for_each(|warning| terminal::note(format_args!("note: {warning}")));
     let (slots, all_slots) = slots(args, &checkpoint, prefill_pass, machine)?;
     let mut store = StoreOptions::new(slots);
     store.lanes = LaneCounts::new(args.bulk_lanes, args.demand_lanes)?;
@@ -49,7 +52,8 @@ pub fn load(args: &LoadArgs, prefill_pass: u32) -> Result<Ready> {
     let options = ModelOptions { store, arithmetic: args.arithmetic };
     let model = Model::load(backend(args)?, checkpoint, options, &mut |done, total| bar.update(done, total))?;
     drop(bar);
-    Ok(Ready { engine: Engine::new(model)?, dir, slots, all_slots })
+    let announced = args.model.is_none() || !model.checkpoint().warnings().is_empty();
+    Ok(Ready { engine: Engine::new(model)?, dir, slots, all_slots, announced })
 }
 
 fn find(args: &LoadArgs) -> Result<PathBuf> {
@@ -57,7 +61,7 @@ fn find(args: &LoadArgs) -> Result<PathBuf> {
         return places::model_dir(model);
     }
     let dir = places::shipped_model()?;
-    eprintln!("no --model: using {}, a small trained model for trying things out", name(&dir));
+    terminal::aside(format_args!("no --model: using {}, a small trained model for trying things out", name(&dir)));
     Ok(dir)
 }
 
@@ -81,14 +85,14 @@ fn slots(args: &LoadArgs, checkpoint: &Checkpoint, prefill_pass: u32, machine: u
         Some(size) => size.resolve(pool)?,
         None => default_slots(pool.all(), pool.floor(), &need),
     };
-    check_room(slots, &need).context("the model does not fit")?;
+    check_room(slots, &need)?;
     Ok((slots, pool.all()))
 }
 
 fn backend(args: &LoadArgs) -> Result<Arc<dyn Backend>> {
     match args.backend {
         BackendChoice::Auto | BackendChoice::Reference => {
-            Ok(Arc::new(Reference::new(Options { threads: args.threads, ..Options::default() })?))
+            Ok(Arc::new(Reference::new(Options { threads: args.threads.into(), ..Options::default() })?))
         }
     }
 }

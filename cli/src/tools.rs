@@ -41,7 +41,8 @@ fn check(tool: &Value) -> Result<&str> {
     if name.is_empty() || name.contains(|c: char| c.is_whitespace() || "<>=".contains(c)) {
         bail!("expected a `function.name` without spaces, `<`, `>` and `=`");
     }
-    let fits = |key: &str, kind: fn(&Value) -> bool| function.get(key).is_none_or(|value| value.is_null() || kind(value));
+    let fits =
+        |key: &str, kind: fn(&Value) -> bool| function.get(key).is_none_or(|value| value.is_null() || kind(value));
     ensure!(fits("description", Value::is_string), "expected `function.description` to be a text");
     ensure!(fits("parameters", Value::is_object), "expected `function.parameters` to be an object, a JSON schema");
     Ok(name)
@@ -60,7 +61,9 @@ mod tests {
 
     #[test]
     fn every_other_shape_is_refused_by_entry() {
-        let named = |function: &str| format!(r#"[{{"type":"function","function":{{"name":"a"}}}},{{"type":"function","function":{function}}}]"#);
+        let named = |function: &str| {
+            format!(r#"[{{"type":"function","function":{{"name":"a"}}}},{{"type":"function","function":{function}}}]"#)
+        };
         let wrong = [
             ("{}".into(), "a list of tools"),
             ("\"x\"".into(), "a list of tools"),

@@ -9,7 +9,8 @@ use crate::variables;
 pub fn sentence(error: &Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let parts = text.split("\n\n").filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"));
+    let parts =
+        text.split("\n\n").filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"));
     let parts: Vec<String> = parts.map(|part| part.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     let source = variable(error).map(|name| format!("`{name}`: ")).unwrap_or_default();
     format!("{source}{}; `--help` lists what can be given", parts.join("; "))
@@ -35,7 +36,8 @@ mod tests {
 
     #[test]
     fn a_wrong_command_line_is_one_line_without_the_usage() {
-        for line in [&["ss", "run", "--foo"][..], &["ss", "run", "--backend", "x"], &["ss", "frob"], &["ss", "inspect"]] {
+        for line in [&["ss", "run", "--foo"][..], &["ss", "run", "--backend", "x"], &["ss", "frob"], &["ss", "inspect"]]
+        {
             let text = Cli::try_parse_from(line).map(|_| String::new()).unwrap_or_else(|error| sentence(&error));
             assert!(!text.is_empty() && !text.contains('\n') && !text.contains("Usage"), "{text}");
         }

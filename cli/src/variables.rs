@@ -7,7 +7,9 @@ use clap::Command;
 pub fn apply(command: Command) -> Command {
     command.mut_subcommands(|sub| {
         sub.mut_args(|arg| match arg.get_long().map(name) {
-            Some(name) if std::env::var_os(&name).is_none_or(|value| !value.is_empty()) => arg.env(name),
+            Some(name) if std::env::var_os(&name).is_none_or(|value| !value.is_empty()) => {
+                arg.env(name).hide_env_values(true)
+            }
             _ => arg,
         })
     })
@@ -22,11 +24,10 @@ pub fn name(long: &str) -> String {
 mod tests {
     use super::*;
     use crate::args::Cli;
-    use clap::CommandFactory;
 
     #[test]
     fn every_flag_has_the_variable_of_its_name() {
-        let command = apply(Cli::command());
+        let command = apply(Cli::definition());
         let flags = command.get_subcommands().flat_map(Command::get_arguments);
         for (long, arg) in flags.filter_map(|arg| Some((arg.get_long()?, arg))) {
             let expected = format!("SS_{}", long.replace('-', "_").to_uppercase());

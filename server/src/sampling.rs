@@ -72,7 +72,9 @@ impl SamplingRequest {
         let greedy = config.and_then(|c| c.get("do_sample")).and_then(Value::as_bool) == Some(false);
         let temperature = if greedy { 0.0 } else { of_model("temperature").map_or(temperature, |t| t as f32) };
         let presence = of_model("presence_penalty").map_or(if released { presence } else { 0.0 }, |p| p as f32);
-        let number = |asked: Option<f32>, name: &str, default: f32| asked.unwrap_or_else(|| of_model(name).map_or(default, |v| v as f32));
+        let number = |asked: Option<f32>, name: &str, default: f32| {
+            asked.unwrap_or_else(|| of_model(name).map_or(default, |v| v as f32))
+        };
         SamplerSettings {
             temperature: self.temperature.unwrap_or(temperature),
             top_k: self.top_k.unwrap_or_else(|| of_model("top_k").map_or(DEFAULT_TOP_K, |k| k as u32)),

@@ -52,7 +52,8 @@ fn differing(exact: &HashMap<String, Tap>, fast: &HashMap<String, Tap>, rows: us
 fn the_next_token_distribution_stays_close() {
     println!("| set | prompt | mean KL | bar | same argmax | choices that differ |\n|---|---|---|---|---|---|");
     for golden in goldens() {
-        let with = |arithmetic| Rig::new(&golden.model(), &RigOptions { arithmetic, taps: true, ..RigOptions::default() });
+        let with =
+            |arithmetic| Rig::new(&golden.model(), &RigOptions { arithmetic, taps: true, ..RigOptions::default() });
         let (mut exact, mut fast) = (with(Arithmetic::Exact), with(Arithmetic::Fast));
         for (n, bar) in [(7, 5e-5), (64, 5e-5), (300, 2e-3)] {
             let prompt = golden.prompt(n);

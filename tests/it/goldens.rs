@@ -53,7 +53,9 @@ fn our_name(golden: &str) -> String {
 fn compare(golden: &Golden, theirs: &HashMap<String, Tensor>, ours: &HashMap<String, Tap>, table: &mut Table) -> usize {
     let mut choices = 0;
     for (name, tensor) in theirs {
-        let short = name.split_once('.').map_or(name.as_str(), |(scope, rest)| if scope.starts_with('L') { rest } else { name });
+        let short = name
+            .split_once('.')
+            .map_or(name.as_str(), |(scope, rest)| if scope.starts_with('L') { rest } else { name });
         if short.ends_with("_margin") || short == "ple.rows" {
             continue;
         }
@@ -268,15 +270,31 @@ fn the_draft_head_and_its_chain() {
             let theirs = |name: &str| &mtp[&format!("p{n}.{name}")];
             let main = rig.model.read_streams(n as u32).unwrap();
             let x = theirs("main_X_last16");
-            table.add("pre_mixer_X", Bound::of(&golden.agreement, "pre_mixer_X"), &main[main.len() - x.values.len()..], &x.values);
+            table.add(
+                "pre_mixer_X",
+                Bound::of(&golden.agreement, "pre_mixer_X"),
+                &main[main.len() - x.values.len()..],
+                &x.values,
+            );
             rig.taps.take();
             let next = theirs("next_tokens").u32();
-            let logits = rig.model.draft(&mut state, &next, DraftSource::Main { first: 0 }, Want::All, &cancel).unwrap();
+            let logits =
+                rig.model.draft(&mut state, &next, DraftSource::Main { first: 0 }, Want::All, &cancel).unwrap();
             let last = theirs("logits_last16");
-            table.add("mtp.logits", Bound::of(&golden.agreement, "mtp.logits"), &logits[logits.len() - last.values.len()..], &last.values);
+            table.add(
+                "mtp.logits",
+                Bound::of(&golden.agreement, "mtp.logits"),
+                &logits[logits.len() - last.values.len()..],
+                &last.values,
+            );
             let hidden = rig.model.read_draft_streams(n as u32).unwrap();
             let last = theirs("hidden_last16");
-            table.add("mtp.hidden", Bound::of(&golden.agreement, "mtp.hidden"), &hidden[hidden.len() - last.values.len()..], &last.values);
+            table.add(
+                "mtp.hidden",
+                Bound::of(&golden.agreement, "mtp.hidden"),
+                &hidden[hidden.len() - last.values.len()..],
+                &last.values,
+            );
             let taps = rig.taps.take();
             assert_eq!(ids_of(&taps, "mtp.qsa.index_blocks"), theirs("index_blocks").i32());
             compare_draft(golden, &mtp, n, &taps, &mut table);
@@ -289,7 +307,13 @@ fn the_draft_head_and_its_chain() {
 }
 
 /// The parts of the head; their inputs are a whole forward pass away, so the main model's bounds are the measure.
-fn compare_draft(golden: &Golden, mtp: &HashMap<String, Tensor>, n: usize, taps: &HashMap<String, Tap>, table: &mut Table) {
+fn compare_draft(
+    golden: &Golden,
+    mtp: &HashMap<String, Tensor>,
+    n: usize,
+    taps: &HashMap<String, Tap>,
+    table: &mut Table,
+) {
     let prefix = format!("p{n}.mtp.");
     for (name, theirs) in mtp.iter().filter_map(|(name, t)| Some((name.strip_prefix(&prefix)?, t))) {
         if name.ends_with("_margin") || name == "logits" {
@@ -303,7 +327,12 @@ fn compare_draft(golden: &Golden, mtp: &HashMap<String, Tensor>, n: usize, taps:
                 table.add(&format!("mtp.{name}"), Bound::of(&golden.agreement, component(name)), &ours, &theirs);
             }
             Some(Tap::F32(values)) => {
-                table.add(&format!("mtp.{name}"), Bound::of(&golden.agreement, component(name)), values, &theirs.values);
+                table.add(
+                    &format!("mtp.{name}"),
+                    Bound::of(&golden.agreement, component(name)),
+                    values,
+                    &theirs.values,
+                );
             }
             None => panic!("no operation let `mtp.{name}` out"),
         }
@@ -311,7 +340,14 @@ fn compare_draft(golden: &Golden, mtp: &HashMap<String, Tensor>, n: usize, taps:
 }
 
 /// Four drafts in a row, each from the head's own streams.
-fn chain(golden: &Golden, rig: &mut Rig, state: &mut ss_model::State, theirs: (&Tensor, &Tensor), logits: &[f32], table: &mut Table) {
+fn chain(
+    golden: &Golden,
+    rig: &mut Rig,
+    state: &mut ss_model::State,
+    theirs: (&Tensor, &Tensor),
+    logits: &[f32],
+    table: &mut Table,
+) {
     let vocab = theirs.1.width();
     let mut row = logits.len() / vocab - 1;
     let mut ours = logits[row * vocab..].to_vec();

@@ -48,9 +48,20 @@ fn cases() -> Vec<Case> {
         .iter()
         .map(|g| Case { model: g.model(), prompt: g.prompt(300), reply: g.prompt(64)[..12].to_vec() })
         .collect();
-    let heldout: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(root().join("models/nano-heldout.json")).unwrap()).unwrap();
-    let ids: Vec<u32> = heldout["documents"].as_array().unwrap().iter().flat_map(|d| d.as_array().unwrap()).map(|id| id.as_u64().unwrap() as u32).collect();
-    cases.push(Case { model: root().join("models/flash-next-nano"), prompt: ids[..230].to_vec(), reply: ids[230..250].to_vec() });
+    let heldout: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(root().join("models/nano-heldout.json")).unwrap()).unwrap();
+    let ids: Vec<u32> = heldout["documents"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|d| d.as_array().unwrap())
+        .map(|id| id.as_u64().unwrap() as u32)
+        .collect();
+    cases.push(Case {
+        model: root().join("models/flash-next-nano"),
+        prompt: ids[..230].to_vec(),
+        reply: ids[230..250].to_vec(),
+    });
     cases
 }
 
@@ -87,7 +98,8 @@ fn residency_never_changes_a_bit() {
         assert_eq!(again.misses, warmed.misses, "the second run found everything");
         for slots in [PoolSize::Smallest, PoolSize::Floor, PoolSize::Percent(50)] {
             let mut small = rig(case, arithmetic, slots);
-            run(&mut small, case, &[300]).must_equal(&cold, &format!("{} {arithmetic} {slots:?}", case.model.display()));
+            run(&mut small, case, &[300])
+                .must_equal(&cold, &format!("{} {arithmetic} {slots:?}", case.model.display()));
             let seen = small.model.store().counters().experts;
             assert!(seen.misses > 0, "{slots:?}: experts were read");
             if slots == PoolSize::Smallest {
@@ -127,7 +139,8 @@ fn pass_size_never_changes_a_bit() {
         let ragged = [conv - 2, 1, block + 1, 64, budget, 7, 2, 31];
         assert!((conv - 2) % block != 0 && conv - 2 < conv - 1 + 1);
         for passes in [&[1][..], &[3], &[64], &[100], &ragged] {
-            run(&mut one, case, passes).must_equal(&whole, &format!("{} {arithmetic} passes {passes:?}", case.model.display()));
+            run(&mut one, case, passes)
+                .must_equal(&whole, &format!("{} {arithmetic} passes {passes:?}", case.model.display()));
         }
     }
 }
@@ -147,7 +160,8 @@ fn pass_size_and_a_pool_that_evicts_inside_a_layer_together() {
 #[test]
 fn threads_never_change_a_bit() {
     for case in cases() {
-        let with = |threads| run(&mut Rig::new(&case.model, &RigOptions { threads, ..RigOptions::default() }), &case, &[100]);
+        let with =
+            |threads| run(&mut Rig::new(&case.model, &RigOptions { threads, ..RigOptions::default() }), &case, &[100]);
         with(3).must_equal(&with(1), "threads");
     }
 }
@@ -172,7 +186,8 @@ fn a_fault_in_the_stream_turns_the_residency_test_red() {
 #[test]
 fn a_fault_in_the_row_cache_turns_its_test_red() {
     let case = &cases()[0];
-    let with = |mutation| run(&mut Rig::new(&case.model, &RigOptions { mutation, ..RigOptions::default() }), case, &[50]);
+    let with =
+        |mutation| run(&mut Rig::new(&case.model, &RigOptions { mutation, ..RigOptions::default() }), case, &[50]);
     let right = with(Mutation::None);
     must_turn_red("a cached row that differs", || with(Mutation::RoundedHits).must_equal(&right, "planted"));
 }

@@ -55,7 +55,10 @@ fn every_expected_output_at_every_pool_size() {
             let ended = summary.finish == Finish::Stop;
             let body = &wanted[..wanted.len() - usize::from(ended)];
             if summary.output != body {
-                let margin = case["min_router_margin"].as_f64().unwrap().min(case["min_block_margin"].as_f64().unwrap_or(f64::MAX));
+                let margin = case["min_router_margin"]
+                    .as_f64()
+                    .unwrap()
+                    .min(case["min_block_margin"].as_f64().unwrap_or(f64::MAX));
                 assert!(margin < EXCUSED_MARGIN, "{name} at {slots:?}: {:?} is not {body:?}", summary.output);
                 println!("{name} at {slots:?}: a choice flipped where the margin is {margin:e}");
                 continue;
@@ -75,6 +78,11 @@ fn every_expected_output_at_every_pool_size() {
 fn the_prompts_encode_to_the_expected_ids() {
     let engine = engine(PoolSize::Floor);
     for case in expected() {
-        assert_eq!(engine.raw_ids(case["prompt"].as_str().unwrap()).unwrap(), ids(&case["prompt_ids"]), "{}", case["name"]);
+        assert_eq!(
+            engine.raw_ids(case["prompt"].as_str().unwrap()).unwrap(),
+            ids(&case["prompt_ids"]),
+            "{}",
+            case["name"]
+        );
     }
 }

@@ -9,7 +9,7 @@ use ss_backend::op::{
 };
 use ss_backend::{Arithmetic, Buffer, Form, Linear, NONE, Recorder, Rows, Scalar, Scope, Stage};
 use ss_model::shapes::Shapes;
-use ss_model::weights::{GdnLayer, MoeLayer, Mixer, PleLayer, QsaLayer};
+use ss_model::weights::{GdnLayer, Mixer, MoeLayer, PleLayer, QsaLayer};
 use ss_tests::golden::{Golden, Tensor, Tensors, goldens};
 use ss_tests::rig::{Rig, RigOptions, Tap};
 use ss_tests::{Bound, Table};
@@ -51,7 +51,10 @@ impl<'a> Bench<'a> {
 
     fn ones(&self, width: u32) -> Buffer {
         let buffer = self.area(width);
-        self.rig.backend().upload(&buffer, 0, bytemuck::cast_slice(&vec![1f32; (self.rows.count * width) as usize])).unwrap();
+        self.rig
+            .backend()
+            .upload(&buffer, 0, bytemuck::cast_slice(&vec![1f32; (self.rows.count * width) as usize]))
+            .unwrap();
         buffer
     }
 
@@ -221,7 +224,16 @@ impl<'a> Bench<'a> {
             scores,
             blocks: kept.clone(),
         });
-        self.rec.qsa_attend(QsaAttend { rows: self.rows, first: 0, shape, q, gate: q_out, cache, blocks: kept, out: mixed.clone() });
+        self.rec.qsa_attend(QsaAttend {
+            rows: self.rows,
+            first: 0,
+            shape,
+            q,
+            gate: q_out,
+            cache,
+            blocks: kept,
+            out: mixed.clone(),
+        });
         self.project(&w.out, mixed);
     }
 
@@ -268,7 +280,11 @@ impl<'a> Bench<'a> {
             pool: pool.pool.clone(),
             slots: slots.clone(),
             out: rows_in.clone(),
-            shared: Some(SharedIn { gate: w.shared_gate_proj.clone(), up: w.shared_up.clone(), out: shared_in.clone() }),
+            shared: Some(SharedIn {
+                gate: w.shared_gate_proj.clone(),
+                up: w.shared_up.clone(),
+                out: shared_in.clone(),
+            }),
         });
         self.rec.experts_out(ExpertsOut {
             rows: self.rows,
@@ -350,13 +366,21 @@ fn operations_alone_on_golden_inputs() {
         let hidden = golden.tensors("hidden");
         let last = &hidden["p64"];
         let rows = last.shape[1];
-        let x = Tensor { shape: vec![rows, last.shape[2]], values: last.values[(last.shape[0] - 1) * last.width()..].to_vec() };
+        let x = Tensor {
+            shape: vec![rows, last.shape[2]],
+            values: last.values[(last.shape[0] - 1) * last.width()..].to_vec(),
+        };
         let mut bench = Bench::new(golden, &rig, rows);
         bench.rec.at(Scope::Whole, Stage::Mixer);
         let (u, _) = bench.hc_read(&rig.model.weights().mixer, &x);
         bench.run();
         let theirs = &p64["mixer.mixed"];
-        table.add("op:mixer.mixed", bench.bound("op:mixer.mixed"), &bench.read(&u, theirs.values.len()), &theirs.values);
+        table.add(
+            "op:mixer.mixed",
+            bench.bound("op:mixer.mixed"),
+            &bench.read(&u, theirs.values.len()),
+            &theirs.values,
+        );
         table.judge(&format!("{}: operations alone", golden.name));
         measured += 1;
     }
@@ -393,7 +417,12 @@ fn of_p64(golden: &Golden, rig: &Rig, theirs: &Tensors, table: &mut Table) {
         bench.moe(&layers[l].moe, t("mlp_hc.mixed"), &ExpertPool::of_layer(rig, l));
         let taps = bench.run();
         assert_eq!(ids(&taps, "L0.moe.router_idx"), t("moe.router_idx").i32(), "routes of layer {l}");
-        table.add("op:moe.shared", bench.bound("op:moe.shared"), numbers(&taps, "L0.moe.shared"), &t("moe.shared").values);
+        table.add(
+            "op:moe.shared",
+            bench.bound("op:moe.shared"),
+            numbers(&taps, "L0.moe.shared"),
+            &t("moe.shared").values,
+        );
         table.add("op:moe.out", bench.bound("op:moe.out"), numbers(&taps, "L0.moe.out"), &t("moe.out").values);
     }
 }
@@ -514,7 +543,8 @@ fn experts(golden: &Golden, rig: &Rig, qmm: &Tensors) -> Vec<f32> {
     let mut bench = Bench::new(golden, rig, experts.len());
     // One choice a row is the expert; the others are not in the group.
     let choices = g.choices as usize;
-    let slots: Vec<u32> = experts.iter().flat_map(|&e| (0..choices).map(move |c| if c == 0 { e } else { NONE })).collect();
+    let slots: Vec<u32> =
+        experts.iter().flat_map(|&e| (0..choices).map(move |c| if c == 0 { e } else { NONE })).collect();
     let slot_buffer = bench.area(g.choices);
     rig.backend().upload(&slot_buffer, 0, bytemuck::cast_slice(&slots)).unwrap();
     let (rows_in, out) = (bench.area(g.choices * g.inner), bench.area(g.choices * g.hidden));
@@ -554,7 +584,15 @@ fn equal_scores_keep_the_lower_index() {
             let weight = dense(&bench, &scores);
             let (logits, experts, weights) = (bench.area(scores.len() as u32), bench.area(k), bench.area(k));
             let u = bench.ones(1);
-            bench.rec.route(Route { rows: bench.rows, choices: k, u, weight, logits, experts: experts.clone(), weights });
+            bench.rec.route(Route {
+                rows: bench.rows,
+                choices: k,
+                u,
+                weight,
+                logits,
+                experts: experts.clone(),
+                weights,
+            });
             bench.run();
             let mut chosen = vec![0u32; k as usize];
             rig.backend().read(&experts, 0, bytemuck::cast_slice_mut(&mut chosen)).unwrap();
@@ -570,5 +608,10 @@ fn dense(bench: &Bench<'_>, values: &[f32]) -> Linear {
     let codes = bench.zeros(values.len() as u32);
     bench.rig.backend().upload(&codes, 0, bytemuck::cast_slice(values)).unwrap();
     let format = ss_backend::Format::Dense(Scalar::F32);
-    Linear { matrix: ss_backend::Matrix { rows: values.len() as u32, cols: 1, format }, codes, scales: None, biases: None }
+    Linear {
+        matrix: ss_backend::Matrix { rows: values.len() as u32, cols: 1, format },
+        codes,
+        scales: None,
+        biases: None,
+    }
 }

@@ -103,7 +103,8 @@ fn a_rewind_leaves_the_state_that_the_kept_rows_leave() {
         rig.prompt(&mut before, &prompt[..270]);
         for keep in 0..=8 {
             let mut state = before.fork();
-            let pass = Pass { ids: &prompt[270..278], form: Form::Generated, positions: None, want: Want::All, record: true };
+            let pass =
+                Pass { ids: &prompt[270..278], form: Form::Generated, positions: None, want: Want::All, record: true };
             let output = rig.model.forward(&mut state, &pass, &Cancel::default()).unwrap();
             rig.model.rewind(&mut state, &output.recording.unwrap(), keep).unwrap();
             let mut plain = before.fork();
@@ -159,10 +160,11 @@ fn the_window_and_the_vocabulary_are_limits_in_words() {
     let limit = rig.model.geometry().max_positions;
     let vocab = rig.model.geometry().vocab;
     let mut state = rig.state();
-    let mut refuse = |ids: &[u32]| match rig.model.forward(&mut state, &Pass::prompt(ids, Want::Last), &Cancel::default()) {
-        Err(error) => error.to_string(),
-        Ok(_) => panic!("accepted"),
-    };
+    let mut refuse =
+        |ids: &[u32]| match rig.model.forward(&mut state, &Pass::prompt(ids, Want::Last), &Cancel::default()) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("accepted"),
+        };
     assert!(refuse(&vec![1; limit as usize + 1]).contains(&limit.to_string()));
     assert!(refuse(&[1, vocab]).contains(&vocab.to_string()));
     refuse(&[]);

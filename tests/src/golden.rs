@@ -76,7 +76,12 @@ impl Golden {
     /// Opens a set.
     pub fn open(dir: &Path) -> Self {
         let name = dir.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-        Golden { dir: dir.to_path_buf(), name, meta: json(&dir.join("meta.json")), agreement: json(&dir.join("agreement.json")) }
+        Golden {
+            dir: dir.to_path_buf(),
+            name,
+            meta: json(&dir.join("meta.json")),
+            agreement: json(&dir.join("agreement.json")),
+        }
     }
 
     /// The checkpoint.
@@ -120,5 +125,8 @@ pub fn read_tensors(path: &Path) -> Tensors {
             other => panic!("{}: goldens do not use {other:?}", path.display()),
         }
     };
-    file.tensors().iter().map(|(name, view)| (name.clone(), Tensor { shape: view.shape().to_vec(), values: widen(view) })).collect()
+    file.tensors()
+        .iter()
+        .map(|(name, view)| (name.clone(), Tensor { shape: view.shape().to_vec(), values: widen(view) }))
+        .collect()
 }

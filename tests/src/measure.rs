@@ -61,7 +61,8 @@ impl Bound {
             Some(Distance { max: numbers.first()?.as_f64()?, rms: numbers.get(1)?.as_f64()? })
         };
         let single = [pair("HF-REF"), pair("MV-REF")].into_iter().flatten().reduce(Distance::worse);
-        let references = pair("HF-MV").or(single).unwrap_or_else(|| panic!("agreement.json has no component `{component}`"));
+        let references =
+            pair("HF-MV").or(single).unwrap_or_else(|| panic!("agreement.json has no component `{component}`"));
         Bound { references }
     }
 
@@ -97,14 +98,24 @@ impl Table {
     /// # Panics
     /// When one is not, or when nothing was measured.
     pub fn judge(&self, title: &str) {
-        println!("\n{title}\n| component | tensors | ours, max / rms | references, max / rms | of bound |\n|---|---|---|---|---|");
+        println!(
+            "\n{title}\n| component | tensors | ours, max / rms | references, max / rms | of bound |\n|---|---|---|---|---|"
+        );
         for (name, (d, bound, count)) in &self.rows {
             let (r, limit) = (bound.references, bound.limit());
             let share = (d.max / limit.max).max(d.rms / limit.rms);
-            println!("| `{name}` | {count} | {:.1e} / {:.1e} | {:.1e} / {:.1e} | {:.0} % |", d.max, d.rms, r.max, r.rms, 100.0 * share);
+            println!(
+                "| `{name}` | {count} | {:.1e} / {:.1e} | {:.1e} / {:.1e} | {:.0} % |",
+                d.max,
+                d.rms,
+                r.max,
+                r.rms,
+                100.0 * share
+            );
         }
         assert!(!self.rows.is_empty(), "{title}: nothing was measured");
-        let outside: Vec<&String> = self.rows.iter().filter(|(_, (d, bound, _))| !bound.holds(*d)).map(|(name, _)| name).collect();
+        let outside: Vec<&String> =
+            self.rows.iter().filter(|(_, (d, bound, _))| !bound.holds(*d)).map(|(name, _)| name).collect();
         assert!(outside.is_empty(), "{title}: outside four times the references' disagreement: {outside:?}");
     }
 }

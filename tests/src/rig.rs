@@ -82,10 +82,12 @@ impl Rig {
     /// Loads the model of a directory.
     pub fn new(dir: &Path, options: &RigOptions) -> Self {
         let taps = Taps::default();
-        let mut backend = Reference::new(Options { threads: options.threads, ..Options::default() }).unwrap_or_else(|e| panic!("{e}"));
+        let mut backend = Reference::new(Options { threads: options.threads, ..Options::default() })
+            .unwrap_or_else(|e| panic!("{e}"));
         if options.taps {
             let into = taps.clone();
-            backend = backend.with_tap(Arc::new(move |name: &str, _: &[usize], data: TapData<'_>| into.put(name, data)));
+            backend =
+                backend.with_tap(Arc::new(move |name: &str, _: &[usize], data: TapData<'_>| into.put(name, data)));
         }
         let checkpoint = Arc::new(Checkpoint::open(dir).unwrap_or_else(|e| panic!("{e}")));
         let slots = options.slots.resolve(PoolGeometry::from(checkpoint.geometry())).unwrap_or_else(|e| panic!("{e}"));
@@ -93,7 +95,8 @@ impl Rig {
         store.row_cache_bytes = options.row_cache_bytes;
         store.mutation = options.mutation;
         let options = ModelOptions { store, arithmetic: options.arithmetic };
-        let model = Model::load(Arc::new(backend), checkpoint, options, &mut |_, _| {}).unwrap_or_else(|e| panic!("{e}"));
+        let model =
+            Model::load(Arc::new(backend), checkpoint, options, &mut |_, _| {}).unwrap_or_else(|e| panic!("{e}"));
         Rig { model, taps }
     }
 

@@ -120,7 +120,13 @@ impl Engine {
     ///
     /// # Errors
     /// As [`generate`]; also when there are too many stop strings or they are too long.
-    pub fn answer(&mut self, state: &mut State, ask: &Ask, cancel: &Cancel, listen: &mut dyn FnMut(Told)) -> Result<Summary> {
+    pub fn answer(
+        &mut self,
+        state: &mut State,
+        ask: &Ask,
+        cancel: &Cancel,
+        listen: &mut dyn FnMut(Told),
+    ) -> Result<Summary> {
         let mut parser = ReplyParser::new(ask.reply.clone())?;
         let mut words = Detokenizer::new(&self.tokenizer, SpecialTokens::Drop);
         let request = Request {
@@ -134,7 +140,9 @@ impl Engine {
         let mut on_step = |step| {
             match step {
                 Step::Prefilled { done, total } => listen(Told::Prefilled { done, total }),
-                Step::Token(id) => parser.push(&words.push(id)).into_iter().for_each(|event| listen(Told::Reply(event))),
+                Step::Token(id) => {
+                    parser.push(&words.push(id)).into_iter().for_each(|event| listen(Told::Reply(event)))
+                }
             }
             if parser.is_over() { Flow::Stop } else { Flow::Continue }
         };

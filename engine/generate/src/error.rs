@@ -18,7 +18,9 @@ pub enum Error {
     #[error(transparent)]
     Text(#[from] ss_text::TextError),
     /// A tokenizer of another model.
-    #[error("`{path}` has token ids up to {found}, but the model's vocabulary ends at {vocab}; use the tokenizer that came with the model")]
+    #[error(
+        "`{path}` has token ids up to {found}, but the model's vocabulary ends at {vocab}; use the tokenizer that came with the model"
+    )]
     Vocabulary {
         /// The tokenizer.
         path: PathBuf,

@@ -32,7 +32,14 @@ impl Model {
     ///
     /// # Errors
     /// As [`Model::forward`]; also when the checkpoint has no draft head.
-    pub fn draft(&mut self, state: &mut State, ids: &[u32], source: DraftSource, want: Want, cancel: &Cancel) -> Result<Vec<f32>> {
+    pub fn draft(
+        &mut self,
+        state: &mut State,
+        ids: &[u32],
+        source: DraftSource,
+        want: Want,
+        cancel: &Cancel,
+    ) -> Result<Vec<f32>> {
         state.check_whole()?;
         let count = ids.len() as u32;
         let checkpoint = self.checkpoint.clone();

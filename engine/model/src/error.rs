@@ -19,7 +19,9 @@ pub enum Error {
     #[error("the request was cancelled")]
     Cancelled,
     /// The sequence is longer than the model was made for.
-    #[error("the sequence would be {wanted} tokens long, but this model reads at most {limit} (`max_position_embeddings`); shorten the prompt or lower `--max-tokens`")]
+    #[error(
+        "the sequence would be {wanted} tokens long, but this model reads at most {limit} (`max_position_embeddings`); shorten the prompt or lower `--max-tokens`"
+    )]
     Context {
         /// Tokens after the pass.
         wanted: u64,

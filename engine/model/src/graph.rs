@@ -5,8 +5,8 @@
 //! of the pool only decide how often the expert operations are repeated over disjoint choices.
 
 use ss_backend::op::{
-    Combine, ExpertsIn, ExpertsOut, GdnInputs, GdnMix, GdnProject, HcRead, HyperWeights, PleMix, PleProject, ProjectWrite,
-    QsaAppend, QsaAttend, QsaProject, QsaSelect, Route, SharedIn, SharedOut,
+    Combine, ExpertsIn, ExpertsOut, GdnInputs, GdnMix, GdnProject, HcRead, HyperWeights, PleMix, PleProject,
+    ProjectWrite, QsaAppend, QsaAttend, QsaProject, QsaSelect, Route, SharedIn, SharedOut,
 };
 use ss_backend::{Arithmetic, Backend, Buffer, NONE, Recorder, Rows, Scope, Stage, Submission};
 use ss_checkpoint::Geometry;
@@ -51,7 +51,13 @@ impl Run<'_> {
     }
 
     /// n-gram injection.
-    pub fn ple(&mut self, layer: u32, weights: &PleLayer, window: &mut std::sync::Arc<Buffer>, tape: Option<&Buffer>) -> Result<()> {
+    pub fn ple(
+        &mut self,
+        layer: u32,
+        weights: &PleLayer,
+        window: &mut std::sync::Arc<Buffer>,
+        tape: Option<&Buffer>,
+    ) -> Result<()> {
         let scope = Scope::Layer(layer);
         let window = carry(self.backend, "ple window", window)?;
         let inputs = tape.cloned().unwrap_or_else(|| self.work.at(Area::PleInputs));
@@ -80,7 +86,14 @@ impl Run<'_> {
     }
 
     /// One decoder layer, injection aside. `layer` is the expert layer: the draft head's comes after the main ones.
-    pub fn layer(&mut self, layer: u32, scope: Scope, weights: &Layer, state: &mut MixerState, tape: Option<&GdnTape>) -> Result<()> {
+    pub fn layer(
+        &mut self,
+        layer: u32,
+        scope: Scope,
+        weights: &Layer,
+        state: &mut MixerState,
+        tape: Option<&GdnTape>,
+    ) -> Result<()> {
         self.cancel.check()?;
         self.hc_read(scope, Stage::AttnHc, &weights.attn_hc);
         match (&weights.mixer, state) {

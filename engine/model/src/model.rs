@@ -89,7 +89,12 @@ impl Model {
     ///
     /// # Errors
     /// When a tensor is damaged or the device has no room.
-    pub fn load(backend: Arc<dyn Backend>, checkpoint: Arc<Checkpoint>, options: ModelOptions, progress: Progress<'_>) -> Result<Self> {
+    pub fn load(
+        backend: Arc<dyn Backend>,
+        checkpoint: Arc<Checkpoint>,
+        options: ModelOptions,
+        progress: Progress<'_>,
+    ) -> Result<Self> {
         let store = Store::open(backend.clone(), checkpoint.clone(), options.store)?;
         let weights = Weights::load(&backend, &checkpoint, progress)?;
         let geometry = checkpoint.geometry();
@@ -203,7 +208,8 @@ impl Model {
     /// Makes the scratch memory large enough for `rows` rows.
     pub(crate) fn make_room(&mut self, rows: u32) -> Result<()> {
         if rows > self.work.rows() {
-            self.work = Workspace::new(self.backend.as_ref(), self.checkpoint.geometry(), rows, self.weights.draft.is_some())?;
+            self.work =
+                Workspace::new(self.backend.as_ref(), self.checkpoint.geometry(), rows, self.weights.draft.is_some())?;
         }
         Ok(())
     }
@@ -222,7 +228,14 @@ impl Model {
         Ok(())
     }
 
-    fn layers(&mut self, state: &mut State, pass: &Pass<'_>, first: u32, tape: Option<&Recording>, cancel: &Cancel) -> Result<Vec<f32>> {
+    fn layers(
+        &mut self,
+        state: &mut State,
+        pass: &Pass<'_>,
+        first: u32,
+        tape: Option<&Recording>,
+        cancel: &Cancel,
+    ) -> Result<Vec<f32>> {
         let count = pass.ids.len() as u32;
         let checkpoint = self.checkpoint.clone();
         let geometry = checkpoint.geometry();
@@ -251,14 +264,24 @@ impl Model {
             if let Some(ple) = &weights.ple {
                 let rows = ngram_rows(&checkpoint, ple.index, &state.context, pass.ids);
                 let mut values = vec![0f32; pass.ids.len() * geometry.ple_dim as usize];
-                let table = self.store.ngrams.get_mut(ple.index).ok_or(Error::Request("an n-gram table that does not exist"))?;
+                let table = self
+                    .store
+                    .ngrams
+                    .get_mut(ple.index)
+                    .ok_or(Error::Request("an n-gram table that does not exist"))?;
                 table.fetch(&rows, lane(pass.form), &mut values)?;
                 // The rows' memory may still be read by an injection before this one.
                 run.submit()?;
                 run.backend.upload(&run.work.at(Area::NgramRows), 0, bytemuck::cast_slice(&values))?;
                 run.ple(l as u32, ple, &mut state.ple[ple.index], tape.map(|t| t.ple_inputs(ple.index)))?;
             }
-            run.layer(l as u32, Scope::Layer(l as u32), weights, &mut state.mixers[l], tape.and_then(|t| t.gdn_tape(l)))?;
+            run.layer(
+                l as u32,
+                Scope::Layer(l as u32),
+                weights,
+                &mut state.mixers[l],
+                tape.and_then(|t| t.gdn_tape(l)),
+            )?;
         }
         let wanted = match pass.want {
             Want::Nothing => count..count,
@@ -321,7 +344,12 @@ fn ngram_rows(checkpoint: &Checkpoint, index: usize, context: &[u32], ids: &[u32
 }
 
 /// Logits of some rows, by the decode form, a few at a time (engine.md 3.7d).
-pub(crate) fn head(run: &mut Run<'_>, mixer: (&HyperWeights, Scope), weight: &ss_backend::Linear, wanted: std::ops::Range<u32>) -> Result<Vec<f32>> {
+pub(crate) fn head(
+    run: &mut Run<'_>,
+    mixer: (&HyperWeights, Scope),
+    weight: &ss_backend::Linear,
+    wanted: std::ops::Range<u32>,
+) -> Result<Vec<f32>> {
     let vocab = run.geometry.vocab as usize;
     let mut logits = vec![0f32; wanted.len() * vocab];
     let (end, mut first) = (wanted.end, wanted.start);

@@ -69,7 +69,8 @@ impl Model {
         }
         for (i, window) in state.ple.iter_mut().enumerate() {
             rec.at(Scope::Whole, Stage::State);
-            *window = self.replay_window(&mut rec, keep, self.shapes.ple.window(), recording.ple_inputs(i), &before.ple[i])?;
+            *window =
+                self.replay_window(&mut rec, keep, self.shapes.ple.window(), recording.ple_inputs(i), &before.ple[i])?;
         }
         self.backend.submit(rec)?;
         state.timeline = before.timeline.clone();

@@ -36,7 +36,9 @@ fn timeline_json(t: &Timeline) -> Value {
 
 fn timeline(v: &Value, block: u32) -> Option<Timeline> {
     let number = |v: &Value| v.as_u64().and_then(|n| u32::try_from(n).ok());
-    let start = |v: &Value| -> Option<Position> { v.as_array()?.iter().map(number).collect::<Option<Vec<_>>>()?.try_into().ok() };
+    let start = |v: &Value| -> Option<Position> {
+        v.as_array()?.iter().map(number).collect::<Option<Vec<_>>>()?.try_into().ok()
+    };
     let t = Timeline {
         tokens: number(&v["tokens"])?,
         next: number(&v["next"])?,
@@ -84,7 +86,9 @@ impl Model {
             Ok((t.name.clone(), t.bytes.clone(), dtype(t.scalar), t.shape.clone()))
         };
         let owned = tensors.iter().map(view).collect::<Result<Vec<_>>>()?;
-        let views = owned.iter().map(|(name, bytes, dtype, shape)| Ok((name, TensorView::new(*dtype, shape.clone(), bytes).map_err(damaged)?)));
+        let views = owned.iter().map(|(name, bytes, dtype, shape)| {
+            Ok((name, TensorView::new(*dtype, shape.clone(), bytes).map_err(damaged)?))
+        });
         let views = views.collect::<Result<Vec<_>>>()?;
         serialize(views, Some(HashMap::from([(KEY.to_string(), meta.to_string())]))).map_err(damaged)
     }
@@ -97,7 +101,8 @@ impl Model {
     pub fn load_state(&self, bytes: &[u8]) -> Result<State> {
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
         let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
-        let meta = header.metadata().as_ref().and_then(|m| m.get(KEY)).ok_or_else(|| damaged("it carries no description"))?;
+        let meta =
+            header.metadata().as_ref().and_then(|m| m.get(KEY)).ok_or_else(|| damaged("it carries no description"))?;
         let meta: Value = serde_json::from_str(meta).map_err(damaged)?;
         if meta["version"] != json!(VERSION) {
             return Err(damaged(format!("it has version {}, this program writes version {VERSION}", meta["version"])));
@@ -135,7 +140,13 @@ impl Model {
     fn fill(&self, state: &mut State, file: &SafeTensors<'_>, meta: &Value) -> Result<()> {
         let mut rec = ss_backend::Recorder::new(self.arithmetic);
         let (shapes, tokens) = (self.shapes, state.timeline.tokens);
-        let room = |needed| Room { backend: self.backend.as_ref(), shapes: &shapes, arithmetic: self.arithmetic, used: 0, needed };
+        let room = |needed| Room {
+            backend: self.backend.as_ref(),
+            shapes: &shapes,
+            arithmetic: self.arithmetic,
+            used: 0,
+            needed,
+        };
         let draft = state.draft.iter_mut().map(|d| (&mut d.mixer, d.timeline.tokens));
         for (mixer, tokens) in state.mixers.iter_mut().map(|m| (m, tokens)).chain(draft) {
             if let MixerState::Qsa(qsa) = mixer {

@@ -152,7 +152,13 @@ impl QsaState {
             }
             let to = room.backend.alloc(label, bytes)?;
             if used_bytes > 0 {
-                rec.copy(Copy { from: (**held).clone(), from_offset: 0, to: to.clone(), to_offset: 0, bytes: used_bytes });
+                rec.copy(Copy {
+                    from: (**held).clone(),
+                    from_offset: 0,
+                    to: to.clone(),
+                    to_offset: 0,
+                    bytes: used_bytes,
+                });
             }
             *held = Arc::new(to);
             Ok(())
@@ -167,7 +173,13 @@ impl QsaState {
 
     /// The handles that operations take.
     pub(crate) fn cache(&self, scalar: Scalar) -> QsaCache {
-        QsaCache { scalar, k: (*self.k).clone(), v: (*self.v).clone(), raw: (*self.raw).clone(), pooled: (*self.pooled).clone() }
+        QsaCache {
+            scalar,
+            k: (*self.k).clone(),
+            v: (*self.v).clone(),
+            raw: (*self.raw).clone(),
+            pooled: (*self.pooled).clone(),
+        }
     }
 }
 
@@ -225,7 +237,9 @@ impl State {
     /// When the device has no room.
     pub(crate) fn new(backend: &dyn Backend, g: &Geometry, arithmetic: Arithmetic, draft: bool) -> Result<Self> {
         let shapes = Shapes::new(g);
-        let alloc = |label, numbers: u32| -> Result<Arc<Buffer>> { Ok(Arc::new(backend.alloc(label, 4 * u64::from(numbers))?)) };
+        let alloc = |label, numbers: u32| -> Result<Arc<Buffer>> {
+            Ok(Arc::new(backend.alloc(label, 4 * u64::from(numbers))?))
+        };
         let mixer = |kind: &LayerKind| -> Result<MixerState> {
             Ok(match kind {
                 LayerKind::Gdn => MixerState::Gdn(GdnState {
@@ -240,7 +254,11 @@ impl State {
             arithmetic,
             timeline: Timeline::default(),
             mixers: g.layers.iter().map(mixer).collect::<Result<_>>()?,
-            ple: g.ple.iter().map(|_| alloc("ple window", shapes.ple.window() * shapes.streams.width())).collect::<Result<_>>()?,
+            ple: g
+                .ple
+                .iter()
+                .map(|_| alloc("ple window", shapes.ple.window() * shapes.streams.width()))
+                .collect::<Result<_>>()?,
             context: Vec::new(),
             draft: if draft {
                 Some(DraftState { timeline: Timeline::default(), mixer: mixer(&LayerKind::Qsa)? })
@@ -307,8 +325,18 @@ impl State {
             MixerState::Gdn(s) => {
                 let window = vec![(gdn.kernel - 1) as usize, gdn.channels() as usize];
                 let state = vec![gdn.value_heads as usize, gdn.value_dim as usize, gdn.key_dim as usize];
-                places.push(Place { name: format!("{name}.window"), scalar: Scalar::F32, shape: window, buffer: &s.window });
-                places.push(Place { name: format!("{name}.state"), scalar: Scalar::F32, shape: state, buffer: &s.state });
+                places.push(Place {
+                    name: format!("{name}.window"),
+                    scalar: Scalar::F32,
+                    shape: window,
+                    buffer: &s.window,
+                });
+                places.push(Place {
+                    name: format!("{name}.state"),
+                    scalar: Scalar::F32,
+                    shape: state,
+                    buffer: &s.state,
+                });
             }
             MixerState::Qsa(s) => self.qsa_places(name, s, tokens, places),
         }
@@ -322,7 +350,12 @@ impl State {
         places.push(Place { name: format!("{name}.k"), scalar, shape: kv.clone(), buffer: &s.k });
         places.push(Place { name: format!("{name}.v"), scalar, shape: kv, buffer: &s.v });
         places.push(Place { name: format!("{name}.raw"), scalar, shape: index(tokens), buffer: &s.raw });
-        places.push(Place { name: format!("{name}.pooled"), scalar, shape: index(tokens / q.block), buffer: &s.pooled });
+        places.push(Place {
+            name: format!("{name}.pooled"),
+            scalar,
+            shape: index(tokens / q.block),
+            buffer: &s.pooled,
+        });
     }
 }
 

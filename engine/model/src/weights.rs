@@ -137,7 +137,10 @@ impl Weights {
     pub fn load(backend: &Arc<dyn Backend>, checkpoint: &Checkpoint, progress: Progress<'_>) -> Result<Self> {
         let mut loader = Loader { backend, checkpoint, progress, done: 0, total: trunk_bytes(checkpoint) };
         let kinds = &checkpoint.geometry().layers;
-        let layers = kinds.iter().enumerate().map(|(l, kind)| loader.layer(&format!("model.layers.{l}"), *kind, ple(checkpoint, l)));
+        let layers = kinds
+            .iter()
+            .enumerate()
+            .map(|(l, kind)| loader.layer(&format!("model.layers.{l}"), *kind, ple(checkpoint, l)));
         let layers = layers.collect::<Result<Vec<_>>>();
         Ok(Weights {
             layers: layers?,
@@ -155,7 +158,12 @@ fn ple(checkpoint: &Checkpoint, layer: usize) -> Option<usize> {
 
 /// Bytes of all tensors that [`Weights::load`] reads.
 pub fn trunk_bytes(checkpoint: &Checkpoint) -> u64 {
-    let skipped = |name: &str| name.contains(".switch_mlp.") || name.contains(".ngram_") || name.contains(".layer_multipliers") || name.starts_with("vision_tower.");
+    let skipped = |name: &str| {
+        name.contains(".switch_mlp.")
+            || name.contains(".ngram_")
+            || name.contains(".layer_multipliers")
+            || name.starts_with("vision_tower.")
+    };
     checkpoint.tensors().filter(|(name, _)| !skipped(name)).map(|(_, info)| info.range.bytes).sum()
 }
 
