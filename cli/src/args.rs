@@ -114,7 +114,7 @@ pub struct LoadArgs {
     /// Arithmetic profile: fast rounds the rows that attention reads to BF16 and the inputs of prompt GEMMs to F16; exact rounds nothing
     #[arg(long, value_name = "exact|fast", default_value = "fast")]
     pub arithmetic: Arithmetic,
-    /// What computes
+    /// What computes: reference is plain Rust on the processor; auto takes the best there is, today the same
     #[arg(long, value_enum, default_value = "auto")]
     pub backend: BackendChoice,
     /// Threads of the reference backend; 0 takes one for each core
@@ -138,9 +138,8 @@ pub struct LoadArgs {
 /// What computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BackendChoice {
-    /// The best there is; today the reference backend
+    // No doc comments here: clap would spread the whole help over four times the lines to show them.
     Auto,
-    /// Plain Rust on the processor
     Reference,
 }
 

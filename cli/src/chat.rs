@@ -97,6 +97,7 @@ impl Chat<'_> {
         if value.is_empty() {
             bail!("`/set {key}` needs a value; `{DEFAULT}` goes back to the default");
         }
+        let value = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
         let s = &mut self.sampling;
         let done = match key.replace('-', "_").as_str() {
             "temperature" | "temp" => put(&mut s.temperature, value, values::temperature),

@@ -48,24 +48,56 @@ fn differing(exact: &HashMap<String, Tap>, fast: &HashMap<String, Tap>, rows: us
     counted
 }
 
-#[test]
-fn the_next_token_distribution_stays_close() {
-    println!("| set | prompt | mean KL | bar | same argmax | choices that differ |\n|---|---|---|---|---|---|");
+/// What one golden set's prompts came to under the fast profile.
+struct Closeness {
+    set: String,
+    rows: usize,
+    kl: f64,
+    same: f64,
+    differ: (usize, usize),
+}
+
+fn measure(f16_inputs: bool) -> Vec<Closeness> {
+    println!("\nF16 inputs: {f16_inputs}\n| set | prompt | mean KL | same argmax | choices that differ |\n|---|---|---|---|---|");
+    let mut all = Vec::new();
     for golden in goldens() {
-        let with =
-            |arithmetic| Rig::new(&golden.model(), &RigOptions { arithmetic, taps: true, ..RigOptions::default() });
+        let with = |arithmetic| {
+            Rig::new(&golden.model(), &RigOptions { arithmetic, f16_inputs, taps: true, ..RigOptions::default() })
+        };
         let (mut exact, mut fast) = (with(Arithmetic::Exact), with(Arithmetic::Fast));
-        for (n, bar) in [(7, 5e-5), (64, 5e-5), (300, 2e-3)] {
-            let prompt = golden.prompt(n);
+        for rows in [7, 64, 300] {
+            let prompt = golden.prompt(rows);
             let ((e, e_taps), (f, f_taps)) = (read(&mut exact, &prompt), read(&mut fast, &prompt));
-            let (kl, same) = compare(&e, &f, exact.model.geometry().vocab as usize);
-            let (differ, of) = differing(&e_taps, &f_taps, n);
-            println!("| {} | p{n} | {kl:.1e} | {bar:.0e} | {:.1} % | {differ} of {of} |", golden.name, 100.0 * same);
             assert!(e != f, "the profiles differ, or nothing was compared");
-            assert!(kl <= bar && kl >= -1e-12, "{}: p{n}: mean KL {kl:e}", golden.name);
-            assert!(same >= 0.97, "{}: p{n}: argmax equal in {same}", golden.name);
+            let (kl, same) = compare(&e, &f, exact.model.geometry().vocab as usize);
+            let differ = differing(&e_taps, &f_taps, rows);
+            println!("| {} | p{rows} | {kl:.1e} | {:.1} % | {} of {} |", golden.name, 100.0 * same, differ.0, differ.1);
+            all.push(Closeness { set: golden.name.clone(), rows, kl, same, differ });
         }
     }
+    all
+}
+
+fn judge(c: &Closeness) {
+    let bar = if c.rows < 300 { 5e-5 } else { 2e-3 };
+    assert!(c.kl <= bar && c.kl >= -1e-12, "{}: p{}: mean KL {:e}", c.set, c.rows, c.kl);
+    assert!(c.same >= 0.97, "{}: p{}: argmax equal in {}", c.set, c.rows, c.same);
+}
+
+#[test]
+fn the_next_token_distribution_stays_close() {
+    measure(false).iter().for_each(judge);
+}
+
+/// With F16 inputs, as devices with matrix units have them. A random model with a tie within their reach (the odd set has
+/// one of 2.9e-4 in its first layer's router, at the third token) takes another route from there on and no bar can hold;
+/// where no choice differs, the bars do.
+#[test]
+fn the_next_token_distribution_with_f16_inputs_stays_close_while_no_choice_differs() {
+    let all = measure(true);
+    let untouched: Vec<&Closeness> = all.iter().filter(|c| c.differ.0 == 0).collect();
+    assert!(untouched.len() >= all.len() / 3, "choices differ nearly everywhere");
+    untouched.into_iter().for_each(judge);
 }
 
 /// Mean negative log-likelihood of tokens 1.. of every document, each from an empty state.

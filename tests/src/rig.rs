@@ -25,6 +25,8 @@ pub struct RigOptions {
     pub threads: usize,
     /// Whether the operations' values are kept.
     pub taps: bool,
+    /// Whether the backend stands in for a device with matrix units.
+    pub f16_inputs: bool,
 }
 
 impl Default for RigOptions {
@@ -36,6 +38,7 @@ impl Default for RigOptions {
             mutation: Mutation::None,
             threads: 2,
             taps: false,
+            f16_inputs: false,
         }
     }
 }
@@ -82,7 +85,7 @@ impl Rig {
     /// Loads the model of a directory.
     pub fn new(dir: &Path, options: &RigOptions) -> Self {
         let taps = Taps::default();
-        let mut backend = Reference::new(Options { threads: options.threads, ..Options::default() })
+        let mut backend = Reference::new(Options { threads: options.threads, f16_inputs: options.f16_inputs, ..Options::default() })
             .unwrap_or_else(|e| panic!("{e}"));
         if options.taps {
             let into = taps.clone();

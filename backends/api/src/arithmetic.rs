@@ -11,7 +11,7 @@ use crate::Scalar;
 pub enum Arithmetic {
     /// Everything in F32.
     Exact,
-    /// K, V and indexer rows stored in BF16, inputs of prompt GEMMs rounded once to F16.
+    /// K, V and indexer rows stored in BF16; on devices with matrix units, inputs of prompt GEMMs rounded once to F16.
     #[default]
     Fast,
 }
@@ -25,7 +25,7 @@ impl Arithmetic {
         }
     }
 
-    /// Whether a GEMM over rows of this form rounds its inputs to F16 (engine.md 3.5).
+    /// Whether a GEMM over rows of this form rounds its inputs to F16 on a device with matrix units (engine.md 3.5).
     pub const fn rounds_inputs(self, form: Form) -> bool {
         matches!((self, form), (Arithmetic::Fast, Form::Prompt))
     }

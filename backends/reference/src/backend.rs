@@ -32,11 +32,14 @@ pub struct Options {
     pub memory_limit: Option<u64>,
     /// Vector units; without, the plain twin runs.
     pub simd: bool,
+    /// Stand in for a device with matrix units: inputs of prompt products are rounded to F16 in the fast profile
+    /// (engine.md 3.5). A processor gains nothing by it.
+    pub f16_inputs: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { threads: 0, memory_limit: None, simd: true }
+        Options { threads: 0, memory_limit: None, simd: true, f16_inputs: false }
     }
 }
 
@@ -82,7 +85,7 @@ impl Reference {
         };
         Ok(Reference {
             facts,
-            machine: Machine { threads, tier, scratch: Scratch::default(), tap: None },
+            machine: Machine { threads, tier, f16_inputs: options.f16_inputs, scratch: Scratch::default(), tap: None },
             ledger: Arc::new(Ledger::new(limit)),
             uploaded: Arc::new(AtomicU64::new(0)),
             queue: Mutex::new(()),

@@ -29,6 +29,8 @@ pub struct Machine {
     pub threads: Threads,
     /// How kernels are compiled.
     pub tier: Tier,
+    /// Whether inputs of prompt products are rounded to F16 in the fast profile.
+    pub f16_inputs: bool,
     /// Working memory.
     pub scratch: Scratch,
     /// Observer, if there is one.
@@ -71,7 +73,7 @@ impl<'a> Step<'a> {
 
     /// Whether inputs of a product over these rows are rounded to F16 (engine.md 3.5).
     pub fn rounds(&self, rows: Rows) -> bool {
-        self.arithmetic.rounds_inputs(rows.form)
+        self.machine.f16_inputs && self.arithmetic.rounds_inputs(rows.form)
     }
 
     /// The first `len` numbers of a buffer, to read.

@@ -36,7 +36,7 @@ fn bytes_are_counted_and_given_back() {
 
 #[test]
 fn what_does_not_fit_is_refused_before_it_is_allocated() {
-    let on = Reference::new(Options { threads: 1, memory_limit: Some(1000), simd: true }).unwrap();
+    let on = Reference::new(Options { threads: 1, memory_limit: Some(1000), simd: true, f16_inputs: true }).unwrap();
     let _held = on.alloc("held", 600).unwrap();
     let Err(Error::OutOfMemory { what, bytes, .. }) = on.alloc("more", 500) else { panic!("over the limit") };
     assert_eq!((what.as_str(), bytes), ("more", 500));

@@ -9,17 +9,17 @@ use crate::{Options, Reference};
 
 /// One thread, vector units.
 pub fn fast() -> Reference {
-    Reference::new(Options { threads: 1, memory_limit: None, simd: true }).unwrap()
+    Reference::new(Options { threads: 1, memory_limit: None, simd: true, f16_inputs: true }).unwrap()
 }
 
 /// One thread, the plain twin.
 pub fn plain() -> Reference {
-    Reference::new(Options { threads: 1, memory_limit: None, simd: false }).unwrap()
+    Reference::new(Options { threads: 1, memory_limit: None, simd: false, f16_inputs: true }).unwrap()
 }
 
 /// Two threads that split everything.
 pub fn threaded() -> Reference {
-    let mut reference = Reference::new(Options { threads: 2, memory_limit: None, simd: true }).unwrap();
+    let mut reference = Reference::new(Options { threads: 2, memory_limit: None, simd: true, f16_inputs: true }).unwrap();
     reference.split_everything();
     reference
 }
