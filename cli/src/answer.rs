@@ -133,6 +133,7 @@ pub fn answer(ready: &mut Ready, ask: &Ask, cancel: &Cancel) -> Result<(Answer, 
             }
         }
     });
+    drop(bar);
     let ended = shown.end();
     let summary = summary?;
     match failed {
@@ -170,6 +171,11 @@ impl Answer {
         Ok(())
     }
 
+    /// Whether nothing was shown.
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
+    }
+
     /// Sets the answer apart from the thoughts.
     fn begin(&self) {
         if self.text.is_empty() && self.calls.is_empty() && !self.reasoning.is_empty() {
@@ -196,7 +202,13 @@ impl Answer {
     /// Says why there is less than a person expects.
     fn explain(&self, report: &Report) {
         match report.summary.finish {
-            Finish::Cancelled => terminal::note("(stopped)"),
+            Finish::Cancelled => {
+                // The terminal has shown `^C` where the answer would begin.
+                if self.is_empty() {
+                    terminal::gap();
+                }
+                terminal::note("(stopped)");
+            }
             Finish::Length => terminal::note(format_args!("(cut off after {} tokens)", report.summary.output.len())),
             Finish::Stop | Finish::Listener => {}
         }

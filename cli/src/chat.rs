@@ -157,10 +157,6 @@ fn put<T, E: Display>(
 }
 
 impl Answer {
-    fn is_empty(&self) -> bool {
-        self.text.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
-    }
-
     /// As a message of the conversation.
     fn message(&self) -> Value {
         let mut message = json!({ "role": "assistant", "content": self.text });

@@ -1,12 +1,15 @@
 //! Owns: bars for everything that takes over a second, on a terminal only, on standard error (engine.md section 9).
 //! Invariants: nothing is drawn before a second has passed, and nothing is left behind.
 
+use std::fmt::Write;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 const PATIENCE: Duration = Duration::from_secs(1);
+
+// The bars end before the line does: there a terminal shows `^C`, which would otherwise wrap and leave the bar behind.
 
 /// A bar that shows itself once the work has taken a second.
 pub struct Progress {
@@ -18,18 +21,18 @@ pub struct Progress {
 impl Progress {
     /// For loading: bytes of bytes.
     pub fn loading() -> Self {
-        Self::new("loading {wide_bar} {bytes} of {total_bytes}, {eta} left")
+        Self::new("loading {wide_bar} {bytes} of {total_bytes}, {eta} left    ")
     }
 
     /// For reading a prompt: tokens of tokens.
     pub fn reading() -> Self {
-        Self::new("reading {wide_bar} {pos} of {len} tokens, {per_sec}, {eta} left")
+        Self::new("reading {wide_bar} {pos} of {len} tokens, {rate}, {eta} left    ")
     }
 
     fn new(template: &str) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
+            bar.set_style(style.with_key("rate", rate));
         }
         Progress { bar, started: Instant::now(), on_terminal: std::io::stderr().is_terminal() }
     }
@@ -46,6 +49,11 @@ impl Progress {
             self.bar.finish_and_clear();
         }
     }
+}
+
+fn rate(state: &ProgressState, into: &mut dyn Write) {
+    // A bar without its rate is still a bar.
+    let _ = write!(into, "{:.0} tok/s", state.per_sec());
 }
 
 impl Drop for Progress {

@@ -381,10 +381,22 @@ fn operations_alone_on_golden_inputs() {
             &bench.read(&u, theirs.values.len()),
             &theirs.values,
         );
+        head(golden, &rig, theirs, &mut table);
         table.judge(&format!("{}: operations alone", golden.name));
         measured += 1;
     }
     assert!(measured > 0, "no golden set holds kernel-level tensors");
+}
+
+/// The head, as many rows at a time as it takes.
+fn head(golden: &Golden, rig: &Rig, mixed: &Tensor, table: &mut Table) {
+    let logits = &golden.tensors("logits")["p64"];
+    let rows = ss_backend::op::Head::MAX_ROWS as usize;
+    let bound = Bound::of(&golden.agreement, "op:lm_head");
+    for (x, theirs) in mixed.values.chunks(rows * mixed.width()).zip(logits.values.chunks(rows * logits.width())) {
+        let x = Tensor { shape: vec![x.len() / mixed.width(), mixed.width()], values: x.to_vec() };
+        table.add("op:lm_head", bound, &linear(golden, rig, "lm_head", &x), theirs);
+    }
 }
 
 fn of_p64(golden: &Golden, rig: &Rig, theirs: &Tensors, table: &mut Table) {

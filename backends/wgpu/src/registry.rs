@@ -1,0 +1,363 @@
+//! Owns: the kernel registry: which WGSL parts, bindings and constants make up each kernel, the overrides that replace
+//! some, and the pipelines built so far (engine.md 2.1).
+//! Refuses: layouts guessed by a driver; a layout is what the WGSL declares, and an override takes that very layout.
+//! Invariants: a key holds weight shapes, form, profile and device features as parts and constants, never rows
+//! (engine.md 3.7h); a pipeline is built once.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use ss_backend::{Error, Format, Matrix, Result, Scalar};
+
+use crate::device::{Device, IMMEDIATE_BYTES};
+use crate::parts;
+
+/// A file of `wgsl/`.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) file: &'static str,
+    pub(crate) text: &'static str,
+}
+
+/// A kernel: one entry point, called `main`, and what is known of it.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    /// Its file, which holds the entry point and opens with the maths and the row rule.
+    pub(crate) main: Part,
+    /// The operation that it serves, or the name of what several operations share.
+    pub(crate) operation: &'static str,
+    /// What it is made of besides, in order.
+    pub(crate) parts: &'static [&'static Part],
+    /// Comes once for each weight, after the part of the weight's format.
+    pub(crate) per_weight: Option<&'static Part>,
+    /// Names of its weights, which replace `W` in those parts.
+    pub(crate) weights: &'static [&'static str],
+    /// Where the maths is.
+    pub(crate) section: &'static str,
+    /// The same in plain Rust.
+    pub(crate) twin: &'static str,
+    /// Where its promises are tested.
+    pub(crate) tests: &'static str,
+    /// Rows of the tuning table that it uses.
+    pub(crate) tuning: &'static [&'static str],
+}
+
+impl Kernel {
+    /// Name of its file without the ending.
+    pub(crate) fn name(&self) -> &'static str {
+        self.main.file.trim_end_matches(".wgsl")
+    }
+}
+
+/// How a kernel sees the slot pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum PoolBinding {
+    /// Not at all.
+    None,
+    /// One chunk.
+    Chunk,
+    /// This many chunks in one array.
+    Array(NonZeroU32),
+}
+
+/// Everything that a pipeline depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    /// Name of the kernel.
+    pub(crate) kernel: &'static str,
+    /// Shapes and formats of its weights.
+    pub(crate) weights: Vec<Matrix>,
+    pub(crate) pool: PoolBinding,
+    /// Values of its override constants.
+    pub(crate) constants: Vec<(String, u32)>,
+}
+
+/// A module that replaces a kernel's WGSL: same bindings, same immediates, an entry point `main`.
+pub(crate) struct Replacement {
+    pub(crate) module: wgpu::ShaderModule,
+    /// Whether it declares the override constants of the WGSL, or has them written in.
+    pub(crate) takes_constants: bool,
+}
+
+/// A source of modules in another language, or better ones, for some keys (engine.md 2.1).
+pub(crate) trait Override: Send + Sync {
+    /// The module for a key; none to leave the WGSL in place.
+    fn module(&self, device: &wgpu::Device, key: &Key) -> Option<Replacement>;
+}
+
+/// What a shader does with a storage buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// A binding as the WGSL declares it: `@group(0) @binding(0) var<storage, read> name: type; // [shape]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Binding {
+    pub(crate) group: u32,
+    pub(crate) index: u32,
+    pub(crate) access: Access,
+    pub(crate) name: String,
+    pub(crate) shape: String,
+}
+
+/// A pipeline, ready to be dispatched.
+pub(crate) struct Pipeline {
+    pub(crate) raw: wgpu::ComputePipeline,
+    /// Layout of group 0: inputs, outputs and weights. The pool, if there is one, is group 1.
+    pub(crate) arguments: wgpu::BindGroupLayout,
+    /// Bindings of group 0, in order.
+    pub(crate) bindings: Vec<Binding>,
+}
+
+/// The pipelines built so far.
+#[derive(Default)]
+pub(crate) struct Registry {
+    built: Mutex<HashMap<Key, Arc<Pipeline>>>,
+    overrides: Vec<Box<dyn Override>>,
+    /// Replaces text in every source, to prove that the tests notice.
+    #[cfg(test)]
+    pub(crate) mutation: Option<(&'static str, &'static str)>,
+}
+
+impl Registry {
+    /// A registry in which the first of `overrides` that knows a key replaces its WGSL.
+    pub(crate) fn with_overrides(overrides: Vec<Box<dyn Override>>) -> Self {
+        Registry { overrides, ..Registry::default() }
+    }
+
+    /// The pipeline of this key, built if it is new.
+    pub(crate) fn pipeline(&self, device: &Device, kernel: &Kernel, key: Key) -> Result<Arc<Pipeline>> {
+        let mut built = self.built.lock();
+        if let Some(pipeline) = built.get(&key) {
+            return Ok(Arc::clone(pipeline));
+        }
+        let pipeline = Arc::new(self.build(device, kernel, &key)?);
+        built.insert(key, Arc::clone(&pipeline));
+        Ok(pipeline)
+    }
+
+    /// The keys of all pipelines built so far.
+    #[cfg(test)]
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.built.lock().keys().cloned().collect()
+    }
+
+    #[cfg(not(test))]
+    fn source(&self, kernel: &Kernel, key: &Key) -> String {
+        source(kernel, key)
+    }
+
+    #[cfg(test)]
+    fn source(&self, kernel: &Kernel, key: &Key) -> String {
+        let source = source(kernel, key);
+        self.mutation.map_or(source.clone(), |(from, to)| source.replace(from, to))
+    }
+
+    fn build(&self, device: &Device, kernel: &Kernel, key: &Key) -> Result<Pipeline> {
+        let source = self.source(kernel, key);
+        let bindings: Vec<Binding> = declared(&source).into_iter().filter(|binding| binding.group == 0).collect();
+        if bindings.iter().zip(0..).any(|(binding, index)| binding.index != index) {
+            return Err(Error::Refused(format!("bindings of kernel {} are out of order: {bindings:?}", key.kernel)));
+        }
+        let pool = pool_layout(device, key.pool);
+        let arguments = layout(device, &bindings.iter().map(|binding| (binding.access, None)).collect::<Vec<_>>());
+        let groups: Vec<_> = [&arguments].into_iter().chain(&pool).map(Some).collect();
+
+        let internal = device.raw.push_error_scope(wgpu::ErrorFilter::Internal);
+        let invalid = device.raw.push_error_scope(wgpu::ErrorFilter::Validation);
+        let replaced = self.overrides.iter().find_map(|replacement| replacement.module(&device.raw, key));
+        let module = replaced.unwrap_or_else(|| Replacement { module: wgsl(device, key, source), takes_constants: true });
+        let raw = pipeline(device, key, &groups, &module);
+        let invalid = pollster::block_on(invalid.pop());
+        match invalid.or(pollster::block_on(internal.pop())) {
+            Some(error) => Err(Error::Refused(format!("kernel {key:?} does not build: {error}"))),
+            None => Ok(Pipeline { raw, arguments, bindings }),
+        }
+    }
+}
+
+fn wgsl(device: &Device, key: &Key, source: String) -> wgpu::ShaderModule {
+    device.raw.create_shader_module(wgpu::ShaderModuleDescriptor {
+        label: Some(key.kernel),
+        source: wgpu::ShaderSource::Wgsl(Cow::Owned(source)),
+    })
+}
+
+fn pipeline(
+    device: &Device,
+    key: &Key,
+    groups: &[Option<&wgpu::BindGroupLayout>],
+    of: &Replacement,
+) -> wgpu::ComputePipeline {
+    let constants = if of.takes_constants { &*key.constants } else { &[] };
+    let constants: Vec<(&str, f64)> = constants.iter().map(|(name, value)| (&**name, f64::from(*value))).collect();
+    let layout = device.raw.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label: Some(key.kernel),
+        bind_group_layouts: groups,
+        immediate_size: IMMEDIATE_BYTES,
+    });
+    device.raw.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: Some(key.kernel),
+        layout: Some(&layout),
+        module: &of.module,
+        entry_point: Some("main"),
+        compilation_options: wgpu::PipelineCompilationOptions {
+            constants: &constants,
+            // Every kernel writes its workgroup memory before it reads it.
+            zero_initialize_workgroup_memory: false,
+        },
+        cache: None,
+    })
+}
+
+/// The WGSL of a kernel: the pool's functions, the parts, each weight, and the entry point.
+pub(crate) fn source(kernel: &Kernel, key: &Key) -> String {
+    let access = match key.pool {
+        PoolBinding::None => None,
+        PoolBinding::Chunk => Some(&parts::POOL_CHUNK),
+        PoolBinding::Array(_) => Some(&parts::POOL_ARRAY),
+    };
+    // The order is that of the bindings; a pool's part comes first, since it may begin with `enable`.
+    let mut text: Vec<Cow<'_, str>> = access.iter().map(|part| part.text.into()).collect();
+    text.push(kernel.main.text.into());
+    text.extend(kernel.parts.iter().map(|part| Cow::from(part.text)));
+    let mut next = declared(kernel.main.text).len() as u32;
+    for (name, matrix) in kernel.weights.iter().zip(&key.weights) {
+        let format = weight_part(*matrix);
+        text.push(named(format.text, name, next).into());
+        next += declared(format.text).len() as u32;
+        text.extend(kernel.per_weight.map(|part| Cow::from(named(part.text, name, next))));
+    }
+    text.join("\n")
+}
+
+/// The part for a weight's format.
+pub(crate) fn weight_part(matrix: Matrix) -> &'static Part {
+    let fills = |unit: u32| matrix.cols.is_multiple_of(unit);
+    match matrix.format {
+        Format::Affine { bits: 4, .. } => &parts::WEIGHT_AFFINE4,
+        Format::Affine { .. } => &parts::WEIGHT_AFFINE8,
+        Format::Dense(Scalar::F32) if fills(4) => &parts::WEIGHT_DENSE32,
+        Format::Dense(Scalar::Bf16 | Scalar::F16) if fills(8) => &parts::WEIGHT_DENSE16,
+        Format::Dense(_) => &parts::WEIGHT_LOOSE,
+    }
+}
+
+/// The number by which WGSL knows a scalar (`numbers.wgsl`).
+pub(crate) const fn scalar_code(scalar: Scalar) -> u32 {
+    match scalar {
+        Scalar::Bf16 => 0,
+        Scalar::F16 => 1,
+        Scalar::F32 => 2,
+    }
+}
+
+/// The constants that a weight's part takes.
+pub(crate) fn weight_constants(name: &str, matrix: Matrix) -> Vec<(String, u32)> {
+    let mut constants = vec![("ROWS", matrix.rows), ("COLS", matrix.cols)];
+    match matrix.format {
+        Format::Affine { group, scale, .. } => constants.extend([("GROUP", group), ("SCALAR", scalar_code(scale))]),
+        Format::Dense(scalar) if weight_part(matrix).file != parts::WEIGHT_DENSE32.file => {
+            constants.push(("SCALAR", scalar_code(scalar)));
+        }
+        Format::Dense(_) => {}
+    }
+    constants.into_iter().map(|(constant, value)| (format!("{name}_{constant}"), value)).collect()
+}
+
+/// A part of one weight: `W_` at the start of a word becomes the weight's name, `W_0`, `W_1`, `W_2` in a binding the
+/// numbers from `first` on.
+fn named(text: &str, name: &str, first: u32) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut before = ' ';
+    while let Some(at) = rest.find("W_") {
+        before = rest[..at].chars().next_back().unwrap_or(before);
+        out.push_str(&rest[..at]);
+        let after = &rest[at + 2..];
+        let digit = after.chars().next().and_then(|c| c.to_digit(10));
+        match digit {
+            Some(digit) if before == '(' => out.push_str(&(first + digit).to_string()),
+            _ if before.is_alphanumeric() || before == '_' => out.push_str("W_"),
+            _ => out.extend([name, "_"]),
+        }
+        rest = &after[usize::from(digit.is_some() && before == '(')..];
+        before = '_';
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The storage bindings that a source declares, in order.
+pub(crate) fn declared(source: &str) -> Vec<Binding> {
+    source.lines().filter_map(declaration).collect()
+}
+
+fn declaration(line: &str) -> Option<Binding> {
+    let (group, rest) = line.strip_prefix("@group(")?.split_once(") @binding(")?;
+    let (index, rest) = rest.split_once(") var<storage, ")?;
+    let (access, rest) = rest.split_once("> ")?;
+    let (name, rest) = rest.split_once(": ")?;
+    let shape = rest.split_once("// ").map_or("", |(_, shape)| shape);
+    Some(Binding {
+        group: group.parse().ok()?,
+        // The bindings of a weight's part have no numbers yet.
+        index: index.parse().unwrap_or(0),
+        access: if access == "read" { Access::Read } else { Access::Write },
+        name: name.to_owned(),
+        shape: shape.to_owned(),
+    })
+}
+
+/// Layout of the group that holds the pool: each chunk as quads and as words.
+pub(crate) fn pool_layout(device: &Device, pool: PoolBinding) -> Option<wgpu::BindGroupLayout> {
+    let count = match pool {
+        PoolBinding::None => return None,
+        PoolBinding::Chunk => None,
+        PoolBinding::Array(chunks) => Some(chunks),
+    };
+    Some(layout(device, &[(Access::Read, count), (Access::Read, count)]))
+}
+
+fn layout(device: &Device, bindings: &[(Access, Option<NonZeroU32>)]) -> wgpu::BindGroupLayout {
+    let entry = |(binding, &(access, count)): (u32, &(Access, Option<NonZeroU32>))| wgpu::BindGroupLayoutEntry {
+        binding,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty: wgpu::BindingType::Buffer {
+            ty: wgpu::BufferBindingType::Storage { read_only: access == Access::Read },
+            has_dynamic_offset: false,
+            min_binding_size: None,
+        },
+        count,
+    };
+    let entries: Vec<_> = (0..).zip(bindings).map(entry).collect();
+    device.raw.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weights_part_takes_the_weights_name_at_the_start_of_words_only() {
+        let text = "@group(0) @binding(W_1) var<storage, read> W_scales: array<u32>; // [ROWS, W_0]\nROW_W_X W_W_ROOM(W_a)";
+        let named = named(text, "down", 5);
+        assert_eq!(
+            named,
+            "@group(0) @binding(6) var<storage, read> down_scales: array<u32>; // [ROWS, down_0]\n\
+             ROW_W_X down_W_ROOM(down_a)"
+        );
+    }
+
+    #[test]
+    fn a_declaration_is_read_with_its_shape() {
+        let line = "@group(0) @binding(3) var<storage, read_write> out: array<f32>; // [rows, outputs]";
+        let binding = &declared(line)[0];
+        assert_eq!((binding.index, binding.access, &*binding.name, &*binding.shape), (3, Access::Write, "out", "[rows, outputs]"));
+    }
+}
