@@ -9,7 +9,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ss_backend::Arithmetic;
 use ss_checkpoint::IoMode;
 use ss_server::Thinking;
-use ss_stream::PoolSize;
+use ss_stream::{Lane, LaneCounts, PoolSize};
 
 use crate::values;
 
@@ -20,9 +20,14 @@ const MOST_ROWS: i64 = 4096;
 /// Megabytes of n-gram rows kept unless told otherwise.
 const ROW_CACHE_MB: u64 = ss_stream::ROW_CACHE_BYTES / 1_000_000;
 
+/// Lanes unless told otherwise; they are set as a `u16`.
+fn lanes(lane: Lane) -> u16 {
+    LaneCounts::default().of(lane) as u16
+}
+
 const AFTER: &str = "\
-Every flag has a variable, as SS_MAX_TOKENS for --max-tokens, and a setting in config.toml in $SS_HOME, as max-tokens = 500. \
-A flag wins over its variable, and that over the file.
+Every flag has a variable, as SS_MAX_TOKENS for --max-tokens, and a setting in config.toml in $SS_HOME, as max-tokens = \
+500. A flag wins over its variable, and that over the file.
 
 Exit codes: 0 answered, 2 wrong usage or a bad model, 3 no memory, 4 the device failed, 130 Ctrl-C.";
 
@@ -102,7 +107,8 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model and device")]
 pub struct LoadArgs {
-    /// Model directory, or the name of one in the `models` folder of `$SS_HOME`; without it the small model of the repository
+    /// Model directory, or the name of one in the `models` folder of `$SS_HOME`; without it the small model of the
+    /// repository
     #[arg(short, long, value_name = "DIR|NAME")]
     pub model: Option<PathBuf>,
     /// Expert slots in memory: smallest, floor, 25%, 50%, all, or a number
@@ -111,7 +117,8 @@ pub struct LoadArgs {
     /// Expert slots in memory, as an average for each layer
     #[arg(long, value_name = "N", value_parser = PoolSize::per_layer)]
     pub experts_per_layer: Option<PoolSize>,
-    /// Arithmetic profile: fast rounds the rows that attention reads to BF16 and the inputs of prompt GEMMs to F16; exact rounds nothing
+    /// Arithmetic profile: fast rounds the rows that attention reads to BF16 and the inputs of prompt GEMMs to F16; exact
+    /// rounds nothing
     #[arg(long, value_name = "exact|fast", default_value = "fast")]
     pub arithmetic: Arithmetic,
     /// What computes: reference is plain Rust on the processor; auto takes the best there is, today the same
@@ -121,10 +128,10 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=MOST_THREADS))]
     pub threads: u16,
     /// Concurrent reads while a prompt is read
-    #[arg(long, value_name = "N", default_value_t = ss_stream::LaneCounts::default().of(ss_stream::Lane::Bulk) as u16)]
+    #[arg(long, value_name = "N", default_value_t = lanes(Lane::Bulk))]
     pub bulk_lanes: u16,
     /// Concurrent reads while a reply is written
-    #[arg(long, value_name = "N", default_value_t = ss_stream::LaneCounts::default().of(ss_stream::Lane::Demand) as u16)]
+    #[arg(long, value_name = "N", default_value_t = lanes(Lane::Demand))]
     pub demand_lanes: u16,
     /// How expert files are read: cached goes through the system's file cache, direct around it; auto takes direct when
     /// the experts exceed half of memory
@@ -171,7 +178,8 @@ pub struct ReplyArgs {
     pub prefill_pass: u32,
 }
 
-/// Sampling flags; what is not given comes from the model's `generation_config.json`, then from the defaults of its kind.
+/// Sampling flags; what is not given comes from the model's `generation_config.json`, then from the defaults of its
+/// kind.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {

@@ -1,5 +1,5 @@
 //! Owns: the conversation at a terminal: its commands, its settings, its memory of what was said.
-//! Invariants: a turn that was stopped leaves the conversation as far as it was shown, and one that failed leaves none of itself.
+//! Invariants: a turn that was stopped leaves the conversation as far as it was shown; one that failed leaves nothing.
 
 use std::fmt::Display;
 

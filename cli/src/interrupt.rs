@@ -1,5 +1,5 @@
 //! Owns: Ctrl-C.
-//! Invariants: the first stops the answer that is being made, the second the program; before the first answer one is enough.
+//! Invariants: the first stops the answer that is being made, the second the program; before any answer one is enough.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -20,7 +20,9 @@ pub struct Need {
 /// A run that does not fit.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "this machine has {machine:.2} GB, and the model would take {total:.2} GB: trunk {trunk:.2} + {slots} slots {pool:.2} + scratch {workspace:.2} + n-gram rows {row_cache:.2}; ask for less with `--slots`, `--prefill-pass` or `--ngram-cache-mb`"
+    "this machine has {machine:.2} GB, and the model would take {total:.2} GB: trunk {trunk:.2} + {slots} slots {pool:.2} \
+     + scratch {workspace:.2} + n-gram rows {row_cache:.2}; ask for less with `--slots`, `--prefill-pass` or \
+     `--ngram-cache-mb`"
 )]
 pub struct NoRoom {
     slots: u32,

@@ -1,6 +1,7 @@
 //! Owns: settings that exclude each other.
 //! Refuses: two of them from one source, by name.
-//! Invariants: of two that exclude each other the nearer source wins: flag, variable, `config.toml` (engine.md section 9).
+//! Invariants: of two that exclude each other the nearer source wins: flag, variable, `config.toml` (engine.md
+//! section 9).
 
 use std::cmp::Ordering;
 

@@ -1,5 +1,5 @@
 //! Owns: bars for everything that takes over a second, on a terminal only, on standard error (engine.md section 9).
-//! Invariants: nothing is drawn before a second has passed, and nothing is left behind.
+//! Invariants: nothing is drawn before a second has passed, and work that comes to its end leaves nothing behind.
 
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 const PATIENCE: Duration = Duration::from_secs(1);
-
-// The bars end before the line does: there a terminal shows `^C`, which would otherwise wrap and leave the bar behind.
 
 /// A bar that shows itself once the work has taken a second.
 pub struct Progress {
@@ -21,12 +19,12 @@ pub struct Progress {
 impl Progress {
     /// For loading: bytes of bytes.
     pub fn loading() -> Self {
-        Self::new("loading {wide_bar} {bytes} of {total_bytes}, {eta} left    ")
+        Self::new("loading {wide_bar} {bytes} of {total_bytes}, {eta} left")
     }
 
     /// For reading a prompt: tokens of tokens.
     pub fn reading() -> Self {
-        Self::new("reading {wide_bar} {pos} of {len} tokens, {rate}, {eta} left    ")
+        Self::new("reading {wide_bar} {pos} of {len} tokens, {rate}, {eta} left")
     }
 
     fn new(template: &str) -> Self {
