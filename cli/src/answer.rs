@@ -209,6 +209,7 @@ impl Answer {
                 }
                 terminal::note("(stopped)");
             }
+            Finish::Repeated => terminal::note(format_args!("(ended: the reply repeats itself)")),
             Finish::Length => terminal::note(format_args!("(cut off after {} tokens)", report.summary.output.len())),
             Finish::Stop | Finish::Listener => {}
         }

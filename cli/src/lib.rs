@@ -44,8 +44,6 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SS_COMM
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    let warnings = tracing_subscriber::fmt().with_writer(terminal::Warnings).with_max_level(tracing::Level::WARN);
-    warnings.without_time().with_target(false).log_internal_errors(false).init();
     match dispatch() {
         Ok(exit) => exit.into(),
         // The reader of our output has gone: that is how pipes end.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use ss_backend::Backend;
 use ss_checkpoint::{Checkpoint, OpenOptions};
-use ss_generate::Engine;
+use ss_generate::{Engine, Words};
 use ss_memory::Machine;
 use ss_model::{Model, ModelOptions, trunk_bytes, workspace_bytes};
 use ss_reference::{Options, Reference};
@@ -42,7 +42,7 @@ pub fn load(args: &LoadArgs, prefill_pass: u32) -> Result<Ready> {
     let machine = Machine::probe()?.memory();
     let checkpoint = Arc::new(Checkpoint::open_with(&dir, OpenOptions { io: args.io, physical_memory: machine })?);
     // Reading the weights may take minutes; a model without words is refused before.
-    checkpoint.tokenizer_path()?;
+    let words = Words::open(&checkpoint)?;
     checkpoint.warnings().iter().for_each(|warning| terminal::note(format_args!("note: {warning}")));
     let (slots, all_slots) = slots(args, &checkpoint, prefill_pass, machine)?;
     let mut store = StoreOptions::new(slots);
@@ -53,7 +53,7 @@ pub fn load(args: &LoadArgs, prefill_pass: u32) -> Result<Ready> {
     let model = Model::load(backend(args)?, checkpoint, options, &mut |done, total| bar.update(done, total))?;
     drop(bar);
     let announced = args.model.is_none() || !model.checkpoint().warnings().is_empty();
-    Ok(Ready { engine: Engine::new(model)?, dir, slots, all_slots, announced })
+    Ok(Ready { engine: Engine::new(model, words), dir, slots, all_slots, announced })
 }
 
 fn find(args: &LoadArgs) -> Result<PathBuf> {

@@ -7,7 +7,6 @@ use std::io::{IsTerminal, Result, Write, stderr, stdout};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use anstyle::Style;
-use tracing_subscriber::fmt::MakeWriter;
 
 /// Whether the last line that a person sees on standard error is not ended.
 static OPEN: AtomicBool = AtomicBool::new(false);
@@ -66,27 +65,4 @@ pub fn end_line() {
 fn beside(text: impl Display) {
     // Nobody can be told that this did not work.
     let _ = write!(anstream::stderr(), "{text}");
-}
-
-/// Warnings of the parts below, as lines of their own.
-#[derive(Clone, Copy, Debug)]
-pub struct Warnings;
-
-impl Write for Warnings {
-    fn write(&mut self, line: &[u8]) -> Result<usize> {
-        end_line();
-        stderr().write(line)
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        stderr().flush()
-    }
-}
-
-impl MakeWriter<'_> for Warnings {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        Warnings
-    }
 }

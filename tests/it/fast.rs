@@ -58,7 +58,9 @@ struct Closeness {
 }
 
 fn measure(f16_inputs: bool) -> Vec<Closeness> {
-    println!("\nF16 inputs: {f16_inputs}\n| set | prompt | mean KL | same argmax | choices that differ |\n|---|---|---|---|---|");
+    println!(
+        "\nF16 inputs: {f16_inputs}\n| set | prompt | mean KL | same argmax | choices that differ |\n|---|---|---|---|---|"
+    );
     let mut all = Vec::new();
     for golden in goldens() {
         let with = |arithmetic| {

@@ -137,7 +137,7 @@ fn pass_size_never_changes_a_bit() {
         assert!(case.prompt.len() > budget, "the prompt goes past the sparse threshold");
         // Ends inside a block, inside the convolution's window, and past the threshold.
         let ragged = [conv - 2, 1, block + 1, 64, budget, 7, 2, 31];
-        assert!((conv - 2) % block != 0 && conv - 2 < conv - 1 + 1);
+        assert!(!(conv - 2).is_multiple_of(block));
         for passes in [&[1][..], &[3], &[64], &[100], &ragged] {
             run(&mut one, case, passes)
                 .must_equal(&whole, &format!("{} {arithmetic} passes {passes:?}", case.model.display()));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
-use ss_generate::{Ask, Engine, Finish, SamplerSettings, Told};
+use ss_generate::{Ask, Engine, Finish, SamplerSettings, Told, Words};
 use ss_model::Cancel;
 use ss_stream::PoolSize;
 use ss_tests::golden::root;
@@ -29,7 +29,8 @@ const EXCUSED_MARGIN: f64 = 1e-5;
 
 fn engine(slots: PoolSize) -> Engine {
     let rig = Rig::new(&model(), &RigOptions { slots, ..RigOptions::default() });
-    Engine::new(rig.model).unwrap_or_else(|e| panic!("{e}"))
+    let words = Words::open(rig.model.checkpoint()).unwrap_or_else(|e| panic!("{e}"));
+    Engine::new(rig.model, words)
 }
 
 #[test]

@@ -18,7 +18,11 @@ impl Distance {
     /// Distance of `ours` to `theirs`; infinite when a number is not finite, the lengths differ, or there is nothing.
     pub fn of(ours: &[f32], theirs: &[f64]) -> Self {
         let broken = Distance { max: f64::INFINITY, rms: f64::INFINITY };
-        if ours.is_empty() || ours.len() != theirs.len() || ours.iter().any(|v| !v.is_finite()) || theirs.iter().any(|v| !v.is_finite()) {
+        if ours.is_empty()
+            || ours.len() != theirs.len()
+            || ours.iter().any(|v| !v.is_finite())
+            || theirs.iter().any(|v| !v.is_finite())
+        {
             return broken;
         }
         let (mut worst, mut largest, mut off, mut all) = (0f64, 0f64, 0f64, 0f64);

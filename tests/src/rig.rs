@@ -85,8 +85,9 @@ impl Rig {
     /// Loads the model of a directory.
     pub fn new(dir: &Path, options: &RigOptions) -> Self {
         let taps = Taps::default();
-        let mut backend = Reference::new(Options { threads: options.threads, f16_inputs: options.f16_inputs, ..Options::default() })
-            .unwrap_or_else(|e| panic!("{e}"));
+        let mut backend =
+            Reference::new(Options { threads: options.threads, f16_inputs: options.f16_inputs, ..Options::default() })
+                .unwrap_or_else(|e| panic!("{e}"));
         if options.taps {
             let into = taps.clone();
             backend =

@@ -86,8 +86,14 @@ pub fn sum<A: Arith>(x: &[f32]) -> f32 {
 pub fn dots<A: Arith, const W: usize, const X: usize>(w: [&[f32]; W], x: [&[f32]; X]) -> [[f32; W]; X] {
     let n = w[0].len();
     let blocks = n / LANES;
-    let wide = w.map(|row| &row.as_chunks::<LANES>().0[..blocks]);
-    let tall = x.map(|row| &row.as_chunks::<LANES>().0[..blocks]);
+    let mut wide = [whole_lanes(w[0], blocks); W];
+    for j in 1..W {
+        wide[j] = whole_lanes(w[j], blocks);
+    }
+    let mut tall = [whole_lanes(x[0], blocks); X];
+    for i in 1..X {
+        tall[i] = whole_lanes(x[i], blocks);
+    }
     let mut acc = [[[0.0; LANES]; W]; X];
     for b in 0..blocks {
         for i in 0..X {
@@ -111,4 +117,9 @@ pub fn dots<A: Arith, const W: usize, const X: usize>(w: [&[f32]; W], x: [&[f32]
         }
     }
     sums
+}
+
+#[inline(always)]
+fn whole_lanes(x: &[f32], blocks: usize) -> &[Lanes] {
+    &x.as_chunks::<LANES>().0[..blocks]
 }

@@ -7,7 +7,7 @@
 
 use std::cell::OnceCell;
 
-use crate::dot::{LANES, add_product, dot, dots, padded, sum_lanes};
+use crate::dot::{LANES, Lanes, add_product, dot, dots, padded, sum_lanes};
 use crate::math::round_to_f16;
 use crate::scratch::Lease;
 use crate::simd::{Arith, Kernel};
@@ -199,34 +199,38 @@ fn few_rows<A: Arith, C: Codec<B>, const B: usize, const N: usize, const X: usiz
     let features = outs[0].len();
     let apart = features / N;
     for i in 0..apart {
-        let mut rows = [0; N];
-        for (n, row) in rows.iter_mut().enumerate() {
-            *row = first + i + n * apart;
-        }
-        let sums = expanded_dots::<A, C, B, N, X>(weight, rows, xs);
-        for n in 0..N {
-            for (out, sums) in outs.iter_mut().zip(sums) {
-                out[i + n * apart] = sums[n];
+        let sums = expanded_dots::<A, C, B, N, X>(weight, first + i, apart, xs);
+        for (out, sums) in outs.iter_mut().zip(sums) {
+            for (n, sum) in sums.into_iter().enumerate() {
+                out[i + n * apart] = sum;
             }
         }
     }
     for i in N * apart..features {
-        let sums = expanded_dots::<A, C, B, 1, X>(weight, [first + i], xs);
+        let sums = expanded_dots::<A, C, B, 1, X>(weight, first + i, 0, xs);
         for (out, [sum]) in outs.iter_mut().zip(sums) {
             out[i] = sum;
         }
     }
 }
 
+/// `X` rows times the `N` weight rows `first`, `first + apart`, ...
 #[inline(always)]
 fn expanded_dots<A: Arith, C: Codec<B>, const B: usize, const N: usize, const X: usize>(
     weight: &Weight<'_>,
-    rows: [usize; N],
+    first: usize,
+    apart: usize,
     xs: [&[f32]; X],
 ) -> [[f32; N]; X] {
     let groups = xs[0].len() / LANES / B;
-    let wide = xs.map(|x| &x.as_chunks::<LANES>().0.as_chunks::<B>().0[..groups]);
-    let rows = rows.map(|row| C::row(weight, row, groups));
+    let mut wide = [whole_groups::<B>(xs[0], groups); X];
+    for i in 1..X {
+        wide[i] = whole_groups::<B>(xs[i], groups);
+    }
+    let mut rows = [C::row(weight, first, groups); N];
+    for (n, row) in rows.iter_mut().enumerate().skip(1) {
+        *row = C::row(weight, first + n * apart, groups);
+    }
     let mut acc = [[[0.0; LANES]; N]; X];
     for (g, _) in wide[0].iter().enumerate() {
         for n in 0..N {
@@ -255,6 +259,11 @@ fn expanded_dots<A: Arith, C: Codec<B>, const B: usize, const N: usize, const X:
         }
     }
     sums
+}
+
+#[inline(always)]
+fn whole_groups<const B: usize>(x: &[f32], groups: usize) -> &[[Lanes; B]] {
+    &x.as_chunks::<LANES>().0.as_chunks::<B>().0[..groups]
 }
 
 /// Expands weight rows to memory, in lane order.
@@ -310,9 +319,10 @@ fn multiply_rows<A: Arith, const X: usize>(
     let rows = tile.len() / cols;
     let row = |j: usize| &tile[j * cols..(j + 1) * cols];
     for j in (0..rows - rows % WIDE).step_by(WIDE) {
-        let sums: [[f32; WIDE]; X] = dots::<A, WIDE, X>(std::array::from_fn(|k| row(j + k)), x);
+        let sums = dots::<A, WIDE, X>([row(j), row(j + 1)], x);
         for (out, sums) in outs.iter_mut().zip(sums) {
-            out[start + j..start + j + WIDE].copy_from_slice(&sums);
+            out[start + j] = sums[0];
+            out[start + j + 1] = sums[1];
         }
     }
     for j in rows - rows % WIDE..rows {

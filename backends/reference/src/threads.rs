@@ -1,15 +1,15 @@
 //! Owns: the threads, and the decision whether an operation is worth splitting.
 //! Invariants: splitting changes who computes an output, never how.
 
-use rayon::prelude::*;
+use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use ss_backend::{Error, Result};
 
 use crate::tuning::{PARALLEL_WORK, PIECES_A_THREAD};
 
-/// Threads of a backend; none besides the caller's when there is one.
+/// Threads of a backend: the caller's, and a pool of helpers where there are more.
 pub struct Threads {
-    pool: Option<ThreadPool>,
+    helpers: Option<ThreadPool>,
     count: usize,
     /// Multiply-adds below which nothing is split.
     pub worth: u64,
@@ -25,13 +25,11 @@ impl Threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             count => count,
         };
-        if count == 1 {
-            return Ok(Threads { pool: None, count, worth: PARALLEL_WORK });
-        }
-        let pool = ThreadPoolBuilder::new().num_threads(count).thread_name(|i| format!("ss-reference-{i}")).build();
-        let pool =
-            pool.map_err(|e| Error::Unavailable(format!("the system gave no {count} threads ({e}); use fewer")))?;
-        Ok(Threads { pool: Some(pool), count, worth: PARALLEL_WORK })
+        let helpers = match count {
+            1 => None,
+            count => Some(helpers(count - 1)?),
+        };
+        Ok(Threads { helpers, count, worth: PARALLEL_WORK })
     }
 
     /// How many threads compute.
@@ -48,15 +46,30 @@ impl Threads {
     pub fn split<T: Send>(&self, work: u64, items: &mut [T], unit: usize, f: impl Fn(usize, &mut [T]) + Sync) {
         let units = items.len() / unit;
         let pieces = self.pieces(work).min(units);
-        match &self.pool {
-            Some(pool) if pieces > 1 => {
+        match &self.helpers {
+            Some(helpers) if pieces > 1 => {
                 let each = units.div_ceil(pieces);
-                pool.install(|| {
-                    items.par_chunks_mut(each * unit).enumerate().for_each(|(i, piece)| f(i * each, piece))
+                let left = Mutex::new(items.chunks_mut(each * unit).enumerate());
+                let take = || left.lock().next();
+                let work = || {
+                    while let Some((i, piece)) = take() {
+                        f(i * each, piece);
+                    }
+                };
+                helpers.in_place_scope(|scope| {
+                    (1..self.count.min(pieces)).for_each(|_| scope.spawn(|_| work()));
+                    work();
                 });
             }
             _ if units > 0 => f(0, items),
             _ => {}
         }
     }
+}
+
+fn helpers(count: usize) -> Result<ThreadPool> {
+    let pool = ThreadPoolBuilder::new().num_threads(count).thread_name(|i| format!("ss-reference-{i}")).build();
+    pool.map_err(|e| {
+        Error::Unavailable(format!("the system gave no {count} more threads ({e}); use fewer `--threads`"))
+    })
 }

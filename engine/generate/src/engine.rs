@@ -3,6 +3,7 @@
 //! Invariants: the events of a reply, joined, do not depend on how its tokens fell into pieces of text.
 
 use serde_json::{Map, Value};
+use ss_checkpoint::Checkpoint;
 use ss_model::{Cancel, Model, State};
 use ss_text::{AddedTokens, Detokenizer, Ending, Event, ReplyOptions, ReplyParser, SpecialTokens, Template, Tokenizer};
 
@@ -13,13 +14,38 @@ use crate::{Error, Result};
 /// Ends every reply of the family, whatever the configuration says (server.md section 5).
 const ENDS: [&str; 2] = ["<|im_end|>", "<|endoftext|>"];
 
+/// The words of a model: they are read before its weights, which may take minutes.
+pub struct Words {
+    tokenizer: Tokenizer,
+    template: Template,
+    stop_ids: Vec<u32>,
+}
+
+impl Words {
+    /// Reads the words beside a checkpoint.
+    ///
+    /// # Errors
+    /// When the tokenizer is absent or broken, or names more tokens than the model has; when the template is broken.
+    pub fn open(checkpoint: &Checkpoint) -> Result<Self> {
+        let tokenizer = Tokenizer::open(checkpoint.dir())?;
+        let vocab = checkpoint.geometry().vocab;
+        if tokenizer.vocabulary() > vocab as usize {
+            return Err(Error::Vocabulary { path: tokenizer.path().to_owned(), found: tokenizer.vocabulary(), vocab });
+        }
+        let template = Template::open(checkpoint.dir(), tokenizer.added_edges())?;
+        let mut stop_ids = checkpoint.stop_ids()?;
+        stop_ids.extend(ENDS.iter().filter_map(|text| tokenizer.id_of(text)));
+        stop_ids.sort_unstable();
+        stop_ids.dedup();
+        Ok(Words { tokenizer, template, stop_ids })
+    }
+}
+
 /// A model with its words.
 pub struct Engine {
     /// The model.
     pub model: Model,
-    tokenizer: Tokenizer,
-    template: Template,
-    stop_ids: Vec<u32>,
+    words: Words,
 }
 
 /// A conversation to be continued.
@@ -70,33 +96,19 @@ pub enum Told {
 }
 
 impl Engine {
-    /// Reads the words of a loaded model.
-    ///
-    /// # Errors
-    /// When the tokenizer is absent or broken, or names more tokens than the model has.
-    pub fn new(model: Model) -> Result<Self> {
-        let checkpoint = model.checkpoint().clone();
-        let tokenizer = Tokenizer::open(checkpoint.dir())?;
-        let vocab = model.geometry().vocab;
-        if tokenizer.vocabulary() > vocab as usize {
-            return Err(Error::Vocabulary { path: tokenizer.path().to_owned(), found: tokenizer.vocabulary(), vocab });
-        }
-        let template = Template::open(checkpoint.dir(), tokenizer.added_edges())?;
-        let mut stop_ids = checkpoint.stop_ids()?;
-        stop_ids.extend(ENDS.iter().filter_map(|text| tokenizer.id_of(text)));
-        stop_ids.sort_unstable();
-        stop_ids.dedup();
-        Ok(Engine { model, tokenizer, template, stop_ids })
+    /// Joins a model and its words.
+    pub fn new(model: Model, words: Words) -> Self {
+        Engine { model, words }
     }
 
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
+        &self.words.tokenizer
     }
 
     /// Ids that end a reply.
     pub fn stop_ids(&self) -> &[u32] {
-        &self.stop_ids
+        &self.words.stop_ids
     }
 
     /// Ids of a conversation. Only the template's own text makes control tokens.
@@ -104,8 +116,8 @@ impl Engine {
     /// # Errors
     /// When the template refuses the conversation.
     pub fn chat_ids(&self, chat: &Chat) -> Result<Vec<u32>> {
-        let prompt = self.template.render(&chat.messages, &chat.tools, &chat.options)?;
-        Ok(self.tokenizer.encode_prompt(&prompt)?)
+        let prompt = self.words.template.render(&chat.messages, &chat.tools, &chat.options)?;
+        Ok(self.words.tokenizer.encode_prompt(&prompt)?)
     }
 
     /// Ids of a text that is continued as it is.
@@ -113,7 +125,7 @@ impl Engine {
     /// # Errors
     /// When the tokenizer cannot encode it.
     pub fn raw_ids(&self, text: &str) -> Result<Vec<u32>> {
-        Ok(self.tokenizer.encode(text, AddedTokens::Recognise)?)
+        Ok(self.words.tokenizer.encode(text, AddedTokens::Recognise)?)
     }
 
     /// Reads the prompt into `state` and makes the reply, telling `listen` of every piece.
@@ -128,27 +140,27 @@ impl Engine {
         listen: &mut dyn FnMut(Told),
     ) -> Result<Summary> {
         let mut parser = ReplyParser::new(ask.reply.clone())?;
-        let mut words = Detokenizer::new(&self.tokenizer, SpecialTokens::Drop);
+        let mut spoken = Detokenizer::new(&self.words.tokenizer, SpecialTokens::Drop);
         let request = Request {
             prompt: ask.prompt.clone(),
             max_tokens: ask.max_tokens,
-            stop_ids: self.stop_ids.clone(),
+            stop_ids: self.words.stop_ids.clone(),
             sampling: ask.sampling.clone(),
-            vocabulary: self.tokenizer.vocabulary() as u32,
+            vocabulary: self.words.tokenizer.vocabulary() as u32,
             prefill_pass: ask.prefill_pass,
         };
         let mut on_step = |step| {
             match step {
                 Step::Prefilled { done, total } => listen(Told::Prefilled { done, total }),
                 Step::Token(id) => {
-                    parser.push(&words.push(id)).into_iter().for_each(|event| listen(Told::Reply(event)))
+                    parser.push(&spoken.push(id)).into_iter().for_each(|event| listen(Told::Reply(event)))
                 }
             }
             if parser.is_over() { Flow::Stop } else { Flow::Continue }
         };
         let summary = generate(&mut self.model, state, &request, cancel, &mut on_step)?;
         let ending = if summary.finish == Finish::Stop { Ending::Natural } else { Ending::Cut };
-        let mut rest = parser.push(&words.finish());
+        let mut rest = parser.push(&spoken.finish());
         rest.extend(parser.finish(ending));
         rest.into_iter().for_each(|event| listen(Told::Reply(event)));
         Ok(summary)

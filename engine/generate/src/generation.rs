@@ -37,8 +37,10 @@ pub enum Finish {
     Stop,
     /// The listener had enough: a stop string.
     Listener,
-    /// The limit, the window, or a reply that goes round in circles.
+    /// The limit or the window.
     Length,
+    /// The reply went round in circles.
+    Repeated,
     /// Somebody cancelled.
     Cancelled,
 }
@@ -48,7 +50,7 @@ impl Finish {
     pub const fn name(self) -> &'static str {
         match self {
             Finish::Stop | Finish::Listener => "stop",
-            Finish::Length => "length",
+            Finish::Length | Finish::Repeated => "length",
             Finish::Cancelled => "cancelled",
         }
     }
@@ -186,8 +188,7 @@ fn decode(
             return Ok(Finish::Listener);
         }
         if repetition::is_looping(&run.output) {
-            tracing::warn!("the reply repeats itself; ended after {} tokens", run.output.len());
-            break;
+            return Ok(Finish::Repeated);
         }
         if run.output.len() as u32 == draws.limit {
             break;

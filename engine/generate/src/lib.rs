@@ -8,7 +8,7 @@ mod generation;
 mod repetition;
 mod sampler;
 
-pub use engine::{Ask, Chat, Engine, Told};
+pub use engine::{Ask, Chat, Engine, Told, Words};
 pub use error::{Error, Result};
 pub use generation::{DEFAULT_PREFILL_PASS, Finish, Flow, Request, Step, Summary, generate};
 pub use sampler::{Sampler, SamplerSettings};

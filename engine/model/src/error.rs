@@ -20,7 +20,7 @@ pub enum Error {
     Cancelled,
     /// The sequence is longer than the model was made for.
     #[error(
-        "the sequence would be {wanted} tokens long, but this model reads at most {limit} (`max_position_embeddings`); shorten the prompt or lower `--max-tokens`"
+        "the sequence would be {wanted} tokens long, but this model reads at most {limit} (`max_position_embeddings`); shorten the prompt"
     )]
     Context {
         /// Tokens after the pass.

@@ -4,7 +4,7 @@
 //!
 //! Row rule: rows in order, one after the other, nothing chunked (engine.md 3.7f); a replay runs this very code.
 
-use crate::dot::{LANES, sum_lanes};
+use crate::dot::{LANES, Lanes, add_product, dot, padded, sum_lanes};
 use crate::simd::{Arith, Kernel};
 use crate::step::Step;
 
@@ -71,11 +71,9 @@ impl Kernel for Head<'_> {
             let y = y.next().unwrap_or_default();
             for (i, (s, &v)) in state.chunks_exact_mut(key_dim).zip(value).enumerate() {
                 let d = beta * (v - decay_and_read::<A>(s, decay, k));
-                for (s, &k) in s.iter_mut().zip(k) {
-                    *s = A::fma(d, k, *s);
-                }
-                if let (Some(q), Some(y)) = (q, y.get_mut(i)) {
-                    *y = crate::dot::dot::<A>(s, q);
+                match (q, y.get_mut(i)) {
+                    (Some(q), Some(y)) => *y = add_and_read::<A>(s, d, k, q),
+                    _ => add::<A>(s, d, k),
                 }
             }
         }
@@ -97,14 +95,54 @@ fn decay_and_read<A: Arith>(s: &mut [f32], decay: f32, k: &[f32]) -> f32 {
     let (k_blocks, k_tail) = k.as_chunks::<LANES>();
     let mut acc = [0.0; LANES];
     for (s, k) in blocks.iter_mut().zip(k_blocks) {
-        for i in 0..LANES {
-            s[i] *= decay;
-            acc[i] = A::fma(s[i], k[i], acc[i]);
-        }
+        *s = scaled(*s, decay);
+        add_product::<A>(&mut acc, s, k);
     }
-    for ((s, &k), acc) in tail.iter_mut().zip(k_tail).zip(&mut acc) {
-        *s *= decay;
-        *acc = A::fma(*s, k, *acc);
+    if !tail.is_empty() {
+        let last = scaled(padded(tail), decay);
+        add_product::<A>(&mut acc, &last, &padded(k_tail));
+        tail.copy_from_slice(&last[..tail.len()]);
+    }
+    sum_lanes(acc)
+}
+
+#[inline(always)]
+fn scaled(mut s: Lanes, factor: f32) -> Lanes {
+    for s in &mut s {
+        *s *= factor;
+    }
+    s
+}
+
+/// `s = s + d k`.
+#[inline(always)]
+fn add<A: Arith>(s: &mut [f32], d: f32, k: &[f32]) {
+    for (s, &k) in s.iter_mut().zip(k) {
+        *s = A::fma(d, k, *s);
+    }
+}
+
+/// [`add`], and then `s . q`.
+#[inline(always)]
+fn add_and_read<A: Arith>(s: &mut [f32], d: f32, k: &[f32], q: &[f32]) -> f32 {
+    if !A::LANES {
+        add::<A>(s, d, k);
+        return dot::<A>(s, q);
+    }
+    let (blocks, tail) = s.as_chunks_mut::<LANES>();
+    let ((k_blocks, k_tail), (q_blocks, q_tail)) = (k.as_chunks::<LANES>(), q.as_chunks::<LANES>());
+    let mut acc = [0.0; LANES];
+    for ((s, k), q) in blocks.iter_mut().zip(k_blocks).zip(q_blocks) {
+        let mut sum = *s;
+        for i in 0..LANES {
+            sum[i] = A::fma(d, k[i], sum[i]);
+        }
+        *s = sum;
+        add_product::<A>(&mut acc, &sum, q);
+    }
+    if !tail.is_empty() {
+        add::<A>(tail, d, k_tail);
+        add_product::<A>(&mut acc, &padded(tail), &padded(q_tail));
     }
     sum_lanes(acc)
 }

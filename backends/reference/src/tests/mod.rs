@@ -7,6 +7,7 @@ mod gdn;
 mod hyper;
 mod memory;
 mod moe;
+mod numbers;
 mod ple;
 mod qsa;
 mod rig;

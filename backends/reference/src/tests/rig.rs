@@ -19,7 +19,8 @@ pub fn plain() -> Reference {
 
 /// Two threads that split everything.
 pub fn threaded() -> Reference {
-    let mut reference = Reference::new(Options { threads: 2, memory_limit: None, simd: true, f16_inputs: true }).unwrap();
+    let mut reference =
+        Reference::new(Options { threads: 2, memory_limit: None, simd: true, f16_inputs: true }).unwrap();
     reference.split_everything();
     reference
 }
