@@ -1,5 +1,6 @@
 //! Whole-program tests; each module holds one promise.
 
+mod disk;
 mod fast;
 mod goldens;
 mod invariants;

@@ -70,6 +70,6 @@ impl Threads {
 fn helpers(count: usize) -> Result<ThreadPool> {
     let pool = ThreadPoolBuilder::new().num_threads(count).thread_name(|i| format!("ss-reference-{i}")).build();
     pool.map_err(|e| {
-        Error::Unavailable(format!("the system gave no {count} more threads ({e}); use fewer `--threads`"))
+        Error::Unavailable(format!("the system gave no {count} more threads ({e}); the reference backend needs them"))
     })
 }

@@ -180,3 +180,26 @@ fn inspect_says_what_is_missing() {
     let missing = json["missing"].to_string();
     assert!(missing.contains("tokenizer.json") && missing.contains("mtp"), "{missing}");
 }
+
+#[test]
+fn inspect_meets_the_published_totals_on_a_header_only_imitation() {
+    let place = Place::new();
+    ss_checkpoint::imitation::write_released(&place.path("released")).unwrap();
+    let started = std::time::Instant::now();
+    let said = place.run(["inspect", "released"]).said();
+    assert!(started.elapsed().as_secs() < 5, "it reads no data");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let json: Value = serde_json::from_str(&place.run(["inspect", "--json", "released"]).answer()).unwrap();
+    assert_eq!(json["released_totals_met"], true, "{}", said.stdout);
+    let totals = &json["totals"];
+    for (name, published) in [
+        ("tensors", 3_215u64),
+        ("resident", 2_924_005_400),
+        ("experts", 67_947_724_800),
+        ("ngram", 32_000_153_600),
+        ("vision", 897_862_112),
+        ("total", 103_769_745_912),
+    ] {
+        assert_eq!(totals[name].as_u64(), Some(published), "{name}");
+    }
+}

@@ -24,6 +24,10 @@ pub trait Case {
     fn most(&self) -> usize {
         usize::MAX
     }
+    /// Outputs that differ between the exact and the fast profile; all others have the same bits.
+    fn rounded(&self) -> &[&str] {
+        &[]
+    }
     /// Runs all rows, in operations of `split` rows each, state carried on.
     fn run(&self, on: &Reference, mode: Mode, split: &[usize]) -> Outcome<f32>;
     /// The same by straightforward F64 code.

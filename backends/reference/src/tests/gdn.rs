@@ -37,6 +37,10 @@ impl Case for Project {
         37
     }
 
+    fn rounded(&self) -> &[&str] {
+        &["qkv", "z"]
+    }
+
     fn run(&self, on: &Reference, mode: Mode, split: &[usize]) -> Outcome<f32> {
         let hidden = self.qkv.matrix.cols as usize;
         let [qkv, z, a, b] = [&self.qkv, &self.z, &self.a, &self.b].map(|weight| weight.linear(on));

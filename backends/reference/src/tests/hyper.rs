@@ -45,6 +45,10 @@ impl Case for Read {
         37
     }
 
+    fn rounded(&self) -> &[&str] {
+        &["lowrank", "u"]
+    }
+
     fn run(&self, on: &Reference, mode: Mode, split: &[usize]) -> Outcome<f32> {
         let (width, hidden) = (self.streams.width() as usize, self.streams.hidden as usize);
         let (count, lowrank) = (self.streams.count as usize, self.down.matrix.rows as usize);
@@ -123,6 +127,10 @@ impl Case for Write {
 
     fn rows(&self) -> usize {
         37
+    }
+
+    fn rounded(&self) -> &[&str] {
+        &["streams"]
     }
 
     fn run(&self, on: &Reference, mode: Mode, split: &[usize]) -> Outcome<f32> {
@@ -288,6 +296,10 @@ impl Case for Fuse {
 
     fn rows(&self) -> usize {
         37
+    }
+
+    fn rounded(&self) -> &[&str] {
+        &["streams"]
     }
 
     fn run(&self, on: &Reference, mode: Mode, split: &[usize]) -> Outcome<f32> {

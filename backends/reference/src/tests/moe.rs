@@ -189,6 +189,10 @@ impl Case for Experts {
         37
     }
 
+    fn rounded(&self) -> &[&str] {
+        &["inner", "shared inner", "routed", "shared"]
+    }
+
     fn run(&self, on: &Reference, mode: Mode, split: &[usize]) -> Outcome<f32> {
         let slot = |e: usize| (EXPERTS - e) as u32;
         self.run_in(on, mode, split, &self.pool(on, EXPERTS as u32 + 1, slot), slot)

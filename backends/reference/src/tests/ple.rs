@@ -38,6 +38,10 @@ impl Case for Project {
         37
     }
 
+    fn rounded(&self) -> &[&str] {
+        &["keys", "values"]
+    }
+
     fn run(&self, on: &Reference, mode: Mode, split: &[usize]) -> Outcome<f32> {
         let (key, value) = (self.key.linear(on), self.value.linear(on));
         let mut outputs = vec![("keys", vec![]), ("values", vec![])];

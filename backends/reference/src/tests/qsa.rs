@@ -37,6 +37,10 @@ impl Case for Project {
         37
     }
 
+    fn rounded(&self) -> &[&str] {
+        &["q", "kv"]
+    }
+
     fn run(&self, on: &Reference, mode: Mode, split: &[usize]) -> Outcome<f32> {
         let hidden = self.q.matrix.cols as usize;
         let [q, k, v, index] = [&self.q, &self.k, &self.v, &self.index].map(|weight| weight.linear(on));
@@ -197,6 +201,10 @@ impl Case for Attention {
 
     fn rows(&self) -> usize {
         37
+    }
+
+    fn rounded(&self) -> &[&str] {
+        &["out", "blocks"]
     }
 
     fn run(&self, on: &Reference, mode: Mode, split: &[usize]) -> Outcome<f32> {

@@ -53,6 +53,21 @@ fn fast_prompt_rows_round_the_inputs_of_products_and_nothing_else() {
 }
 
 #[test]
+fn what_feeds_choices_and_gates_is_never_rounded() {
+    let prompt = Mode { arithmetic: Arithmetic::Fast, form: Form::Prompt };
+    for case in all() {
+        let (have, want) = (case.run(&fast(), prompt, &whole(&*case)), case.run(&fast(), EXACT, &whole(&*case)));
+        for ((name, have), (_, want)) in have.outputs.iter().zip(&want.outputs) {
+            if !case.rounded().contains(name) {
+                assert_bits(&format!("{}: {name}", case.name()), have, want);
+            } else if *name != "blocks" {
+                assert!(have != want, "{}: {name} was not rounded", case.name());
+            }
+        }
+    }
+}
+
+#[test]
 fn a_row_does_not_depend_on_the_rows_beside_it() {
     for case in all() {
         for mode in MODES {
