@@ -220,3 +220,13 @@ impl Workspace {
         Ok((self.scores.clone(), slice as u32))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_area_lies_where_its_number_says() {
+        assert!(Area::ALL.iter().enumerate().all(|(at, area)| *area as usize == at));
+    }
+}
