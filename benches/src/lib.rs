@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ss_backend::Arithmetic;
 use ss_checkpoint::Checkpoint;
-use ss_model::{Model, ModelOptions};
+use ss_model::{Model, ModelOptions, PassMutation};
 use ss_reference::{Options, Reference};
 use ss_stream::{PoolGeometry, PoolSize, StoreOptions};
 
@@ -45,6 +45,6 @@ pub fn model(kernels: Kernels, slots: PoolSize, arithmetic: Arithmetic) -> Model
     let backend = Arc::new(Reference::new(kernels.options()).unwrap_or_else(|e| panic!("{e}")));
     let checkpoint = Arc::new(Checkpoint::open(&nano()).unwrap_or_else(|e| panic!("{e}")));
     let slots = slots.resolve(PoolGeometry::from(checkpoint.geometry())).unwrap_or_else(|e| panic!("{e}"));
-    let options = ModelOptions { store: StoreOptions::new(slots), arithmetic };
+    let options = ModelOptions { store: StoreOptions::new(slots), arithmetic, mutation: PassMutation::None };
     Model::load(backend, checkpoint, options, &mut |_, _| {}).unwrap_or_else(|e| panic!("{e}"))
 }

@@ -111,14 +111,15 @@ pub struct LoadArgs {
     /// repository
     #[arg(short, long, value_name = "DIR|NAME")]
     pub model: Option<PathBuf>,
-    /// Expert slots in memory: smallest, floor, 25%, 50%, all, or a number
+    /// Expert slots in memory: smallest, floor, a percentage such as 25%, all, or a number; without it as many as a quarter of
+    /// memory holds, and at least the floor
     #[arg(long, value_name = "SIZE")]
     pub slots: Option<PoolSize>,
     /// Expert slots in memory, as an average for each layer
     #[arg(long, value_name = "N", value_parser = PoolSize::per_layer)]
     pub experts_per_layer: Option<PoolSize>,
-    /// Arithmetic profile: fast rounds the rows that attention reads to BF16 and the inputs of prompt GEMMs to F16; exact
-    /// rounds nothing
+    /// Arithmetic profile: fast rounds the rows that attention reads to BF16 and, on devices with matrix units, the inputs
+    /// of prompt GEMMs to F16; exact rounds nothing
     #[arg(long, value_name = "exact|fast", default_value = "fast")]
     pub arithmetic: Arithmetic,
     /// What computes: reference is plain Rust on the processor; auto takes the best there is, today the same
@@ -128,10 +129,10 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=MOST_THREADS))]
     pub threads: u16,
     /// Concurrent reads while a prompt is read
-    #[arg(long, value_name = "N", default_value_t = lanes(Lane::Bulk))]
+    #[arg(long, value_name = "N", default_value_t = lanes(Lane::Bulk), value_parser = clap::value_parser!(u16).range(1..=256))]
     pub bulk_lanes: u16,
     /// Concurrent reads while a reply is written
-    #[arg(long, value_name = "N", default_value_t = lanes(Lane::Demand))]
+    #[arg(long, value_name = "N", default_value_t = lanes(Lane::Demand), value_parser = clap::value_parser!(u16).range(1..=256))]
     pub demand_lanes: u16,
     /// How expert files are read: cached goes through the system's file cache, direct around it; auto takes direct when
     /// the experts exceed half of memory

@@ -57,7 +57,12 @@ pub fn main() -> ExitCode {
 
 fn dispatch() -> anyhow::Result<Exit> {
     let mut command = variables::apply(Cli::definition());
-    if let Some(home) = places::home() {
+    // Help, version and completions answer whatever the file says.
+    let needs_settings = match command.clone().try_get_matches() {
+        Ok(matches) => matches.subcommand_name() != Some("completions"),
+        Err(error) => error.use_stderr(),
+    };
+    if let Some(home) = places::home().filter(|_| needs_settings) {
         command = config::apply(command, &home.join("config.toml"))?;
     }
     let matches = match command.try_get_matches() {

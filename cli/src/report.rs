@@ -145,7 +145,7 @@ impl Report {
         let disk = self.stream.experts.waited + self.stream.ngrams.waited;
         let device: Duration = self.stages.values().sum();
         let stages = self.stages.iter().filter(|(_, time)| !time.is_zero()).map(|(stage, time)| (*stage, *time));
-        stages.chain([("disk wait", disk), ("host", self.total().saturating_sub(device + disk))]).collect()
+        stages.chain([("disk_wait", disk), ("host", self.total().saturating_sub(device + disk))]).collect()
     }
 
     /// The report as JSON.

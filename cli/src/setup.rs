@@ -9,7 +9,7 @@ use ss_backend::Backend;
 use ss_checkpoint::{Checkpoint, OpenOptions};
 use ss_generate::{Engine, Words};
 use ss_memory::Machine;
-use ss_model::{Model, ModelOptions, trunk_bytes, workspace_bytes};
+use ss_model::{Model, ModelOptions, PassMutation, trunk_bytes, workspace_bytes};
 use ss_reference::{Options, Reference};
 use ss_stream::{LaneCounts, PoolGeometry, PoolSize, StoreOptions};
 
@@ -49,7 +49,7 @@ pub fn load(args: &LoadArgs, prefill_pass: u32) -> Result<Ready> {
     store.lanes = LaneCounts::new(args.bulk_lanes, args.demand_lanes)?;
     store.row_cache_bytes = args.ngram_cache_mb.saturating_mul(1_000_000);
     let mut bar = Progress::loading();
-    let options = ModelOptions { store, arithmetic: args.arithmetic };
+    let options = ModelOptions { store, arithmetic: args.arithmetic, mutation: PassMutation::None };
     let model = Model::load(backend(args)?, checkpoint, options, &mut |done, total| bar.update(done, total))?;
     drop(bar);
     let announced = args.model.is_none() || !model.checkpoint().warnings().is_empty();

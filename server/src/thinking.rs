@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 pub enum Effort {
     /// Brief.
     Low,
-    /// Neither line.
+    /// The model's own measure.
     Medium,
     /// Careful.
     Xhigh,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use ss_backend::{Arithmetic, Backend};
 use ss_checkpoint::Checkpoint;
-use ss_model::{Cancel, Model, ModelOptions, Pass, State, Want};
+use ss_model::{Cancel, Model, ModelOptions, Pass, PassMutation, State, Want};
 use ss_reference::{Options, Reference, TapData};
 use ss_stream::{Mutation, PoolGeometry, PoolSize, StoreOptions};
 
@@ -21,6 +21,8 @@ pub struct RigOptions {
     pub row_cache_bytes: u64,
     /// A deliberate fault of the stream.
     pub mutation: Mutation,
+    /// A deliberate fault of the graph.
+    pub pass_mutation: PassMutation,
     /// Threads of the reference backend.
     pub threads: usize,
     /// Whether the operations' values are kept.
@@ -36,6 +38,7 @@ impl Default for RigOptions {
             slots: PoolSize::All,
             row_cache_bytes: 1 << 20,
             mutation: Mutation::None,
+            pass_mutation: PassMutation::None,
             threads: 2,
             taps: false,
             f16_inputs: false,
@@ -98,7 +101,7 @@ impl Rig {
         let mut store = StoreOptions::new(slots);
         store.row_cache_bytes = options.row_cache_bytes;
         store.mutation = options.mutation;
-        let options = ModelOptions { store, arithmetic: options.arithmetic };
+        let options = ModelOptions { store, arithmetic: options.arithmetic, mutation: options.pass_mutation };
         let model =
             Model::load(Arc::new(backend), checkpoint, options, &mut |_, _| {}).unwrap_or_else(|e| panic!("{e}"));
         Rig { model, taps }

@@ -196,13 +196,4 @@ impl Reference {
     pub fn split_everything(&mut self) {
         self.machine.threads.worth = 0;
     }
-
-    /// Uses narrower vector units with the same arithmetic, if there are any.
-    pub fn narrow(&mut self) -> bool {
-        let tier = self.machine.tier.narrower();
-        tier.is_some_and(|tier| {
-            self.machine.tier = tier;
-            true
-        })
-    }
 }

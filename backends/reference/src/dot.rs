@@ -4,7 +4,7 @@
 
 use crate::simd::Arith;
 
-/// Lanes of a long sum: one AVX-512 register, two of AVX2, four of NEON.
+/// Lanes of a long sum: two registers of AVX2, four of NEON.
 pub const LANES: usize = 16;
 
 /// One number a lane.

@@ -12,7 +12,7 @@ use crate::math::round_to_f16;
 use crate::scratch::Lease;
 use crate::simd::{Arith, Kernel};
 use crate::step::Machine;
-use crate::tuning::FEATURE_TILE;
+use crate::tuning::{FEATURE_TILE, FEW_ROWS, TALL, WIDE};
 use crate::weights::{Codec, Visitor, Weight};
 
 /// The inputs of one or more products: rows of the same width, packed once for each order and rounding that is asked for.
@@ -137,7 +137,7 @@ impl Kernel for Product<'_, '_> {
             return self.plain::<A>();
         }
         let Product { weight, first, xs, outs, scratch } = self;
-        if xs.len() <= FEW {
+        if xs.len() <= FEW_ROWS {
             return weight.visit::<A>(FewRows { weight, first, xs, outs });
         }
         let features = outs[0].len();
@@ -162,10 +162,7 @@ impl Product<'_, '_> {
     }
 }
 
-/// Rows that are multiplied with one weight row in registers.
-const FEW: usize = 2;
-
-/// A few rows times weight rows that are expanded in registers.
+/// One or two rows times weight rows that are expanded in registers.
 struct FewRows<'a, 'o> {
     weight: &'a Weight<'a>,
     first: usize,
@@ -177,12 +174,10 @@ impl Visitor for FewRows<'_, '_> {
     #[inline(always)]
     fn visit<A: Arith, C: Codec<B>, const B: usize>(self) {
         let FewRows { weight, first, xs, outs } = self;
-        for (xs, outs) in xs.chunks(2).zip(outs.chunks_mut(2)) {
-            match *xs {
-                [a] => few_rows::<A, C, B, 2, 1>(weight, first, [a], outs),
-                [a, b] => few_rows::<A, C, B, 2, 2>(weight, first, [a, b], outs),
-                _ => {}
-            }
+        let [a, b] = [xs[0], xs[xs.len() - 1]];
+        match xs.len() {
+            1 => few_rows::<A, C, B, 2, 1>(weight, first, [a], outs),
+            _ => few_rows::<A, C, B, 2, FEW_ROWS>(weight, first, [a, b], outs),
         }
     }
 }
@@ -292,10 +287,6 @@ impl Visitor for Expand<'_> {
         }
     }
 }
-
-/// Weight rows and input rows that one pass over their columns multiplies.
-const WIDE: usize = 2;
-const TALL: usize = 3;
 
 #[inline(always)]
 fn multiply_tile<A: Arith>(tile: &[f32], cols: usize, start: usize, xs: &[&[f32]], outs: &mut [&mut [f32]]) {

@@ -26,7 +26,8 @@ impl HostPool {
     /// [`Error::OutOfMemory`] where there is no room, [`Error::Refused`] when the layout is not one.
     pub fn new(ledger: &Arc<Ledger>, layout: &RecordLayout, slots: u32) -> Result<Self> {
         for (name, part) in [("gate", &layout.gate), ("up", &layout.up), ("down", &layout.down)] {
-            if !supported(part.matrix) || !fits(part, layout.bytes) {
+            if !supported(part.matrix) || !fits(part, layout.bytes) || !layout.bytes.is_multiple_of(RecordLayout::ALIGN)
+            {
                 return Err(Error::Refused(format!("the `{name}` part of a pool's layout is malformed: {part:?}")));
             }
         }

@@ -1,7 +1,7 @@
-//! Owns: the three ways a kernel is compiled, and the choice between them at start.
+//! Owns: the two ways a kernel is compiled, and the choice between them at start.
 //! Refuses: kernels; each lives beside its operation.
-//! Invariants: a tier fixes every rounding, so one tier gives the same bits on any number of threads, and the widths of
-//! the vector units behind `Fused` never show.
+//! Invariants: a tier fixes every rounding, so it gives the same bits on any number of threads; how wide the vector units
+//! behind [`Fused`] are never shows.
 
 /// How products are added, and whether long sums run in lanes.
 pub trait Arith: Copy + Send + Sync + 'static {
@@ -15,25 +15,12 @@ pub trait Arith: Copy + Send + Sync + 'static {
 #[derive(Clone, Copy)]
 pub struct Plain;
 
-/// Lanes, products rounded before they are added: processors without fused multiply-add.
-#[derive(Clone, Copy)]
-pub struct Separate;
-
 /// Lanes, products added without rounding them first.
 #[derive(Clone, Copy)]
 pub struct Fused;
 
 impl Arith for Plain {
     const LANES: bool = false;
-
-    #[inline(always)]
-    fn fma(a: f32, b: f32, c: f32) -> f32 {
-        a * b + c
-    }
-}
-
-impl Arith for Separate {
-    const LANES: bool = true;
 
     #[inline(always)]
     fn fma(a: f32, b: f32, c: f32) -> f32 {
@@ -63,48 +50,37 @@ pub trait Kernel {
 pub enum Tier {
     /// The plain twin.
     Plain,
-    /// Lanes on the vector units that every processor of the target has.
-    Baseline,
-    /// Lanes on AVX2 with fused multiply-add.
+    /// Lanes, on vector units that every processor of the target has.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// Lanes, on vector units that were found when the backend was opened.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// Lanes on AVX-512; the same bits as AVX2.
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
 }
 
 impl Tier {
     /// The widest tier of this processor, or the plain twin.
     pub fn detect(simd: bool) -> Tier {
-        if !simd {
-            return Tier::Plain;
+        #[cfg(target_arch = "aarch64")]
+        if simd {
+            return Tier::Neon;
         }
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            return if is_x86_feature_detected!("avx512f") { Tier::Avx512 } else { Tier::Avx2 };
+        if simd && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            return Tier::Avx2;
         }
-        Tier::Baseline
+        let _ = simd;
+        Tier::Plain
     }
 
     /// Name for the device facts.
     pub const fn name(self) -> &'static str {
         match self {
             Tier::Plain => "plain",
-            Tier::Baseline => "baseline vectors",
+            #[cfg(target_arch = "aarch64")]
+            Tier::Neon => "NEON",
             #[cfg(target_arch = "x86_64")]
             Tier::Avx2 => "AVX2",
-            #[cfg(target_arch = "x86_64")]
-            Tier::Avx512 => "AVX-512",
-        }
-    }
-
-    /// The next narrower tier with the same arithmetic.
-    #[cfg(test)]
-    pub fn narrower(self) -> Option<Tier> {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Tier::Avx512 => Some(Tier::Avx2),
-            _ => None,
         }
     }
 
@@ -119,15 +95,10 @@ impl Tier {
         match self {
             Tier::Plain => kernel.run::<Plain>(),
             #[cfg(target_arch = "aarch64")]
-            Tier::Baseline => kernel.run::<Fused>(),
-            #[cfg(not(target_arch = "aarch64"))]
-            Tier::Baseline => kernel.run::<Separate>(),
-            // SAFETY: `detect` found AVX2 and FMA.
+            Tier::Neon => kernel.run::<Fused>(),
+            // SAFETY: only `detect` makes this tier, where the processor has AVX2 and FMA.
             #[cfg(target_arch = "x86_64")]
             Tier::Avx2 => unsafe { avx2(kernel) },
-            // SAFETY: `detect` found AVX2, FMA and AVX-512F.
-            #[cfg(target_arch = "x86_64")]
-            Tier::Avx512 => unsafe { avx512(kernel) },
         }
     }
 }
@@ -135,11 +106,5 @@ impl Tier {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn avx2(kernel: impl Kernel) {
-    kernel.run::<Fused>()
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,avx512f")]
-fn avx512(kernel: impl Kernel) {
     kernel.run::<Fused>()
 }

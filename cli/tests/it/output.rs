@@ -39,7 +39,7 @@ fn the_profile_adds_up_to_everything() {
     }
     let percent = |line: &str| line.strip_suffix(" %")?.split_whitespace().last()?.parse::<f64>().ok();
     let rows: Vec<&str> = said.stderr.lines().filter(|line| line.starts_with("  ")).collect();
-    for stage in ["moe", "gdn", "qsa", "head", "disk wait", "host"] {
+    for stage in ["moe", "gdn", "qsa", "head", "disk_wait", "host"] {
         assert!(rows.iter().any(|row| row.trim_start().starts_with(stage)), "{stage}: {}", said.stderr);
     }
     let sum: f64 = rows.iter().map(|row| percent(row).unwrap()).sum();

@@ -349,7 +349,7 @@ fn read_config(dir: &Path) -> Result<Value> {
     if !present(&path) {
         return Err(Error::Missing {
             path,
-            needed: "a model directory holds config.json; check the path given to --model",
+            needed: "a model directory holds config.json; check the path",
         });
     }
     read_json(&path)

@@ -50,7 +50,8 @@ impl Finish {
     pub const fn name(self) -> &'static str {
         match self {
             Finish::Stop | Finish::Listener => "stop",
-            Finish::Length | Finish::Repeated => "length",
+            Finish::Length => "length",
+            Finish::Repeated => "repeated",
             Finish::Cancelled => "cancelled",
         }
     }

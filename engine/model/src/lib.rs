@@ -19,7 +19,7 @@ mod workspace;
 pub use cancel::Cancel;
 pub use draft::DraftSource;
 pub use error::{Error, Result};
-pub use model::{Model, ModelOptions, Output, Pass, Want};
+pub use model::{Model, ModelOptions, Output, Pass, PassMutation, Want};
 pub use rewind::Recording;
 pub use rope::Position;
 pub use state::{State, StateTensor, Timeline};

@@ -24,6 +24,20 @@ pub struct ModelOptions {
     pub store: StoreOptions,
     /// Arithmetic profile.
     pub arithmetic: Arithmetic,
+    /// Test support: a deliberate fault.
+    pub mutation: PassMutation,
+}
+
+/// Test support: a fault at the start of every pass, so that every test of promise I2 must turn red.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PassMutation {
+    /// No fault.
+    #[default]
+    None,
+    /// The convolution windows of Gated DeltaNet are not carried over.
+    ForgottenWindow,
+    /// The window of the n-gram injection is not carried over.
+    ForgottenInjection,
 }
 
 /// What a pass should give back.
@@ -81,6 +95,7 @@ pub struct Model {
     pub(crate) arithmetic: Arithmetic,
     pub(crate) rope: Rope,
     pub(crate) store: Store,
+    mutation: PassMutation,
     pub(crate) work: Workspace,
 }
 
@@ -105,6 +120,7 @@ impl Model {
             shapes: Shapes::new(geometry),
             rope: Rope::new(geometry),
             arithmetic: options.arithmetic,
+            mutation: options.mutation,
             store,
             backend,
             checkpoint,
@@ -175,6 +191,7 @@ impl Model {
                 &text
             }
         };
+        self.mutate(state)?;
         let first = state.timeline.tokens;
         state.timeline.extend(positions, self.shapes.qsa.block);
         self.upload_rows(pass.ids, positions, &state.timeline, first)?;
@@ -185,6 +202,23 @@ impl Model {
         state.context.drain(..state.context.len().saturating_sub(keep));
         state.torn = false;
         Ok(Output { logits, recording: tape })
+    }
+
+    /// Plants the fault that a test asked for.
+    fn mutate(&self, state: &mut State) -> Result<()> {
+        let gdn = state.mixers.iter_mut().filter_map(|mixer| match mixer {
+            MixerState::Gdn(gdn) => Some(&mut gdn.window),
+            MixerState::Qsa(_) => None,
+        });
+        let windows: Vec<_> = match self.mutation {
+            PassMutation::None => Vec::new(),
+            PassMutation::ForgottenWindow => gdn.collect(),
+            PassMutation::ForgottenInjection => state.ple.iter_mut().collect(),
+        };
+        for window in windows {
+            *window = self.backend.alloc("mutation", window.bytes())?.into();
+        }
+        Ok(())
     }
 
     fn check(&self, state: &State, pass: &Pass<'_>) -> Result<()> {

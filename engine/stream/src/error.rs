@@ -40,6 +40,14 @@ pub enum Error {
         /// Experts a token.
         choices: u32,
     },
+    /// More slots than experts.
+    #[error("`--slots {asked}` is more than the {all} experts of this model; try `--slots all`")]
+    TooManySlots {
+        /// What was asked for.
+        asked: u32,
+        /// Experts of all main layers.
+        all: u32,
+    },
     /// More experts a layer than a layer has.
     #[error("`--experts-per-layer {asked}` is more than the {experts} experts that a layer of this model has")]
     TooManyPerLayer {

@@ -88,11 +88,11 @@ impl PoolSize {
         }
     }
 
-    /// The number of slots. Words and percentages never give fewer than the smallest pool; a number above every expert
-    /// that there is, the draft layer's included, gives one slot for each.
+    /// The number of slots. Words and percentages never give fewer than the smallest pool.
     ///
     /// # Errors
-    /// [`Error::TooFewSlots`] for a number below 3k, [`Error::TooManyPerLayer`] above a layer's experts.
+    /// [`Error::TooFewSlots`] for a number below 3k, [`Error::TooManySlots`] for one above every expert that there is, the
+    /// draft layer's included, [`Error::TooManyPerLayer`] above a layer's experts.
     pub fn resolve(self, pool: PoolGeometry) -> Result<u32> {
         let (all, least) = (pool.all(), pool.smallest());
         match self {
@@ -105,7 +105,10 @@ impl PoolSize {
             PoolSize::All => Ok(all.max(least)),
             PoolSize::Slots(asked) => {
                 let most = all.saturating_add(pool.experts).max(least);
-                enough(SLOTS_FLAG, asked, asked, pool).map(|slots| slots.min(most))
+                match asked > most {
+                    true => Err(Error::TooManySlots { asked, all }),
+                    false => enough(SLOTS_FLAG, asked, asked, pool),
+                }
             }
             PoolSize::PerLayer(asked) if asked > pool.experts => {
                 Err(Error::TooManyPerLayer { asked, experts: pool.experts })
@@ -200,7 +203,10 @@ mod tests {
         assert_eq!(slots("18", NANO), 18);
         assert_eq!(slots("300", NANO), 300);
         assert_eq!(slots("576", NANO), 576);
-        assert_eq!(slots("4294967295", NANO), 576, "the draft layer's experts included");
+        // The draft layer's experts included; one more would lie idle.
+        for asked in [577, u32::MAX] {
+            assert!(matches!(PoolSize::Slots(asked).resolve(NANO), Err(Error::TooManySlots { all: 512, .. })));
+        }
     }
 
     #[test]

@@ -9,6 +9,12 @@ use minijinja::{Error, ErrorKind, Value};
 /// Lists nested deeper than this are refused: a template can build them, a client cannot.
 const MAX_DEPTH: usize = 256;
 
+/// A deeper indent is refused: it only makes a listing larger.
+const MAX_INDENT: usize = 32;
+
+/// A longer listing is refused: a template can refer to one value many times over.
+const MAX_BYTES: usize = 64 << 20;
+
 /// Decimal exponents that Python writes out in full.
 const PLAIN_EXPONENTS: std::ops::Range<i32> = -4..16;
 
@@ -19,6 +25,9 @@ pub(crate) fn tojson(value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
     kwargs.assert_all_used()?;
     if ascii == Some(true) {
         return Err(Error::new(ErrorKind::InvalidOperation, "tojson cannot write with ensure_ascii=true"));
+    }
+    if indent.is_some_and(|indent| indent > MAX_INDENT) {
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("tojson indents by {MAX_INDENT} at most")));
     }
     let mut writer = Writer { text: String::new(), indent };
     writer.value(value, 0)?;
@@ -32,6 +41,9 @@ struct Writer {
 
 impl Writer {
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
+        if self.text.len() > MAX_BYTES {
+            return Err(Error::new(ErrorKind::InvalidOperation, "tojson met a value that is too large"));
+        }
         if depth > MAX_DEPTH {
             return Err(Error::new(ErrorKind::InvalidOperation, "tojson met a value nested too deeply"));
         }

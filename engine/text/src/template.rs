@@ -5,6 +5,8 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value as Templated};
@@ -22,7 +24,13 @@ const FAMILY_TEMPLATE: &str = include_str!("../template/chat_template.jinja");
 const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 
 /// Work that any rendering may do, in minijinja's unit (an instruction, or 64 bytes handled).
-const BASE_FUEL: u64 = 10_000_000;
+const BASE_FUEL: u64 = 1_000_000;
+
+/// Values that refer to themselves many times over are compared and printed without using fuel; this ends such work.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Deep values are dropped level by level on the stack; this is room for all the levels that the fuel can build.
+const STACK_BYTES: usize = 256 << 20;
 
 /// Further work for each byte of the conversation: tool listings are joined in quadratic time.
 const FUEL_PER_BYTE: u64 = 16;
@@ -45,6 +53,7 @@ pub struct Template {
     environment: Environment<'static>,
     tokens: Vec<(String, String)>,
     edges: Vec<char>,
+    patience: Duration,
 }
 
 impl Template {
@@ -79,7 +88,7 @@ impl Template {
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", strftime_now);
         environment.add_template_owned(NAME, source.to_owned()).map_err(refuse)?;
-        Ok(Template { path: path.to_owned(), environment, tokens: Vec::new(), edges: edges.to_vec() })
+        Ok(Template { path: path.to_owned(), environment, tokens: Vec::new(), edges: edges.to_vec(), patience: PATIENCE })
     }
 
     /// Renders `messages` with `tools` (OpenAI form, left undefined when empty) and the template's variables `options`
@@ -102,14 +111,35 @@ impl Template {
         let marks = guard.clone();
         environment
             .set_unknown_method_callback(move |state, value, method, args| call(&marks, state, value, method, args));
-        let mut output = Bounded::new(BASE_OUTPUT.saturating_add(typed.bytes.saturating_mul(OUTPUT_PER_BYTE)));
-        let done = environment.get_template(NAME).and_then(|template| {
-            template.render_captured_to(context, &mut output)?;
-            Ok(())
-        });
-        done.map_err(|error| self.explain(&guard, &error))?;
-        let marked = String::from_utf8_lossy(&output.bytes).into_owned();
-        Ok(Prompt::marked_by(guard, marked))
+        let output = Bounded::new(BASE_OUTPUT.saturating_add(typed.bytes.saturating_mul(OUTPUT_PER_BYTE)));
+        let bytes = self.render_apart(environment, context, output, guard.clone())?;
+        Ok(Prompt::marked_by(guard, String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    /// Renders on a thread of its own, which has a stack for deep values and is left behind when it takes too long.
+    fn render_apart(
+        &self,
+        environment: Environment<'static>,
+        context: Templated,
+        mut output: Bounded,
+        guard: Guard,
+    ) -> Result<Vec<u8>, TextError> {
+        let (done, wait) = mpsc::sync_channel(1);
+        let path = self.path.clone();
+        let render = move || {
+            let rendered = environment.get_template(NAME).and_then(|template| {
+                template.render_captured_to(context, &mut output)?;
+                Ok(())
+            });
+            // An error holds the template's values: they are dropped here, where the stack is.
+            let rendered = rendered.map_err(|error| explain(path, &guard, &error));
+            // Nobody listens any more when it took too long.
+            let _ = done.send(rendered.map(|()| output.bytes));
+        };
+        let thread = std::thread::Builder::new().name("chat template".to_owned()).stack_size(STACK_BYTES).spawn(render);
+        let unreadable = |error: io::Error| TextError::Render { path: self.path.clone(), reason: error.to_string() };
+        thread.map_err(unreadable)?;
+        wait.recv_timeout(self.patience).unwrap_or_else(|_| Err(TextError::Unbounded { path: self.path.clone() }))
     }
 
     /// The file that this template was read from.
@@ -127,16 +157,16 @@ impl Template {
         }
         Templated::from_pairs(names)
     }
+}
 
-    fn explain(&self, guard: &Guard, error: &Error) -> TextError {
-        let path = self.path.clone();
-        if let Some(Raised(words)) = cause(error) {
-            return TextError::Refused(guard.reveal(words).into_owned());
-        }
-        match error.kind() {
-            ErrorKind::OutOfFuel | ErrorKind::WriteFailure => TextError::Unbounded { path },
-            _ => TextError::Render { path, reason: guard.reveal(&reason(error)).into_owned() },
-        }
+/// What a person is told of a rendering that failed.
+fn explain(path: PathBuf, guard: &Guard, error: &Error) -> TextError {
+    if let Some(Raised(words)) = cause(error) {
+        return TextError::Refused(guard.reveal(words).into_owned());
+    }
+    match error.kind() {
+        ErrorKind::OutOfFuel | ErrorKind::WriteFailure => TextError::Unbounded { path },
+        _ => TextError::Render { path, reason: guard.reveal(&reason(error)).into_owned() },
     }
 }
 
@@ -405,5 +435,39 @@ mod tests {
         let all: String = ('\u{100000}'..='\u{10FFFD}').collect();
         let refused = template.render(&[json!({"content": all})], &[], &Map::new());
         assert!(matches!(refused, Err(TextError::NoMarkLeft)));
+    }
+
+    /// A template that nests `[a]` or doubles `[a, a]` as often as it is told, then does something with it.
+    fn grown(step: &str, times: usize, end: &str) -> Template {
+        let nest = format!("{{% set ns.a = {step} %}}");
+        let source = format!(
+            "{{% set ns = namespace(a=[1], b=[1]) %}}{{% for i in range({times}) %}}{nest}{{% set ns.b = {} %}}{{% endfor %}}{end}",
+            step.replace("ns.a", "ns.b")
+        );
+        let mut template = parse(&source);
+        template.patience = Duration::from_millis(300);
+        template
+    }
+
+    #[test]
+    fn values_nested_as_deep_as_the_fuel_allows_do_not_exhaust_the_stack() {
+        for end in ["{{ ns.a|length }}", "{{ ns.a == ns.b }}", ""] {
+            // Whether it ends well or is stopped, it ends.
+            let _ended = render(&grown("[ns.a]", 90_000, end), json!([]), json!({}));
+        }
+    }
+
+    #[test]
+    fn values_that_refer_to_themselves_many_times_over_are_stopped() {
+        for end in ["{{ ns.a == ns.b }}", "{{ ns.a|tojson }}", "{{ ns.a }}"] {
+            let ended = render(&grown("[ns.a, ns.a]", 60, end), json!([]), json!({}));
+            assert!(matches!(ended, Err(TextError::Unbounded { .. } | TextError::Render { .. })), "{end}: {ended:?}");
+        }
+    }
+
+    #[test]
+    fn an_indent_beyond_reason_is_refused() {
+        let ended = render(&parse("{{ [1]|tojson(indent=100000000000) }}"), json!([]), json!({}));
+        assert!(matches!(ended, Err(TextError::Render { .. })), "{ended:?}");
     }
 }

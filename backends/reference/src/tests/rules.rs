@@ -116,15 +116,3 @@ fn exact_prompt_and_generated_rows_have_the_same_bits() {
         same_bits(&case.name(), &case.run(&fast(), prompt, &whole(&*case)), &want);
     }
 }
-
-#[test]
-fn the_width_of_vector_units_changes_no_bit() {
-    let mut narrow = fast();
-    if !narrow.narrow() {
-        return;
-    }
-    for case in all() {
-        let want = case.run(&fast(), EXACT, &whole(&*case));
-        same_bits(&case.name(), &case.run(&narrow, EXACT, &whole(&*case)), &want);
-    }
-}
