@@ -42,6 +42,9 @@ const LONG_NAME: &str = "slotstream";
 /// Version and commit, as `--version` prints them.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SS_COMMIT"), ")");
 
+/// Characters of a sentence that a person is shown.
+const MOST_WORDS: usize = 1000;
+
 /// Runs the program.
 pub fn main() -> ExitCode {
     match dispatch() {
@@ -110,7 +113,12 @@ fn sentence(error: &anyhow::Error) -> String {
             causes.push(cause);
         }
     }
-    causes.join(": ")
+    // Some words come from a file: they get one line, no control characters, and an end.
+    let line: String = causes.join(": ").chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match line.char_indices().nth(MOST_WORDS) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

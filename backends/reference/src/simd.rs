@@ -69,7 +69,6 @@ impl Tier {
         if simd && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             return Tier::Avx2;
         }
-        let _ = simd;
         Tier::Plain
     }
 

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use ss_backend::{Error, Result};
 
-use crate::tuning::{PARALLEL_WORK, PIECES_A_THREAD};
+use crate::tuning::{MOST_THREADS_A_PROCESSOR, PARALLEL_WORK, PIECES_A_THREAD};
 
 /// Threads of a backend: the caller's, and a pool of helpers where there are more.
 pub struct Threads {
@@ -16,15 +16,13 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// `count` threads, 0 for one a processor.
+    /// `count` threads, 0 for one a processor; more than a few a processor would only wait for each other.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where the system gives no threads.
     pub fn new(count: usize) -> Result<Self> {
-        let count = match count {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            count => count,
-        };
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let count = if count == 0 { processors } else { count.min(processors * MOST_THREADS_A_PROCESSOR) };
         let helpers = match count {
             1 => None,
             count => Some(helpers(count - 1)?),

@@ -26,3 +26,6 @@ pub const TALL: usize = 3;
 
 /// Multiply-adds that cost as much as one exponential.
 pub const EXP_COST: u64 = 16;
+
+/// Threads that a processor is given at most, whatever was asked for.
+pub const MOST_THREADS_A_PROCESSOR: usize = 8;

@@ -19,7 +19,7 @@ use crate::file::{Access, FileId, FileRange, IoMode, PositionedFile};
 use crate::geometry::Geometry;
 use crate::linear::{LinearData, LinearInfo};
 use crate::ngram::NgramTables;
-use crate::norms::{NormConvention, is_centred, is_stream_norm};
+use crate::norms::{BORDER, NormConvention, is_centred, is_stream_norm};
 use crate::quantization::Quantization;
 use crate::sidecar;
 use crate::values::{BadScale, Values, called, check_record, decode, first_not_finite};
@@ -100,6 +100,7 @@ impl Checkpoint {
             checker.check(&expect::mtp(&geometry))?;
         }
         let weights = checker.finish();
+        refuse_strangers(&catalogue, &geometry, &weights, &path)?;
         let layout = shared_layout(&catalogue, &geometry, &weights)?;
         let ngram = ngram_stores(&catalogue, &geometry, &weights, tables)?;
         let conventions = Conventions {
@@ -213,6 +214,14 @@ impl Checkpoint {
             ss_backend::Format::Affine { scale, .. } => {
                 self.finite(&format!("{base}.scales"), scale, &scales)?;
                 self.finite(&format!("{base}.biases"), scale, &biases)?;
+                if let Some(info) = self.tensor(&format!("{base}.scales")).filter(|_| is_blank(&scales, &biases)) {
+                    return Err(Error::Tensor {
+                        path: self.catalogue.path_of(info.range).to_owned(),
+                        tensor: shown(&info.stored),
+                        expected: "numbers other than zero".into(),
+                        found: "only zeros: the file was never filled".into(),
+                    });
+                }
             }
         }
         Ok(LinearData { matrix: info.matrix, codes, scales, biases })
@@ -340,6 +349,31 @@ impl Checkpoint {
     }
 }
 
+/// Refuses parts of a model that the configuration does not have: layers past its last, n-gram injections that it does
+/// not name. They mean that the configuration was damaged or belongs to another model.
+fn refuse_strangers(catalogue: &Catalogue, geometry: &Geometry, weights: &Weights, config: &Path) -> Result<()> {
+    let layer_of = |name: &str| name.strip_prefix("model.layers.")?.split('.').next()?.parse::<usize>().ok();
+    let strange = |name: &str| {
+        let past_the_last = layer_of(name).is_some_and(|layer| layer >= geometry.layers.len());
+        !weights.used.contains(name) && (past_the_last || name.contains(".ple."))
+    };
+    match catalogue.tensors.iter().find(|(name, _)| strange(name)) {
+        None => Ok(()),
+        Some((_, info)) => Err(Error::Tensor {
+            path: catalogue.path_of(info.range).to_owned(),
+            tensor: shown(&info.stored),
+            expected: format!("no place, by the layers and ple_layer_ids of {}", config.display()),
+            found: "one".into(),
+        }),
+    }
+}
+
+/// Whether a quantised weight holds nothing: what a file that was laid out but never filled looks like.
+fn is_blank(scales: &[u8], biases: &[u8]) -> bool {
+    let zero = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
+    zero(scales) && zero(biases)
+}
+
 fn read_config(dir: &Path) -> Result<Value> {
     let metadata = std::fs::metadata(dir).map_err(|cause| Error::io(dir, "open the model directory", cause))?;
     if !metadata.is_dir() {
@@ -416,7 +450,7 @@ fn ngram_stores(
 
 /// Reads the stream norms of the main model or of the MTP layer and says which convention they follow.
 fn convention(catalogue: &Catalogue, weights: &Weights, mtp: bool) -> Result<NormConvention> {
-    let (mut sum, mut count) = (0.0, 0usize);
+    let (mut above, mut count) = (0usize, 0usize);
     let wanted =
         |name: &str| is_stream_norm(name) && name.starts_with(MTP_PREFIX) == mtp && weights.used.contains(name);
     for (_, info) in catalogue.tensors.iter().filter(|(name, _)| wanted(name)) {
@@ -427,11 +461,11 @@ fn convention(catalogue: &Catalogue, weights: &Weights, mtp: bool) -> Result<Nor
         file.read_at(info.range.offset, &mut bytes)?;
         refuse_not_finite(catalogue, info, scalar, &bytes)?;
         let values = decode(scalar, &bytes);
-        sum += values.iter().map(|&value| f64::from(value)).sum::<f64>();
+        above += values.iter().filter(|&&value| value > BORDER).count();
         count += values.len();
     }
-    let mean = if count == 0 { 1.0 } else { sum / count as f64 };
+    let share = if count == 0 { 1.0 } else { above as f64 / count as f64 };
     // The MTP layer's file has the same names in both worlds.
     let naming = if mtp { Naming::Mlx } else { catalogue.naming };
-    Ok(NormConvention::recognise(naming, mean))
+    Ok(NormConvention::recognise(naming, share))
 }

@@ -129,10 +129,10 @@ pub(crate) fn read_header(file: &PositionedFile) -> Result<Vec<HeaderTensor>> {
         return Err(Error::header(path, format!("claims {length} bytes, expected at most {HEADER_LIMIT}")));
     }
     if length > file.len() - PREFIX {
-        let found = file.len();
+        let found = file.len() - PREFIX;
         return Err(Error::header(
             path,
-            format!("claims {length} bytes, but the file has only {found}: it is truncated"),
+            format!("claims {length} bytes, but only {found} follow it: the file is truncated"),
         ));
     }
     let mut json = vec![0; length as usize];

@@ -17,12 +17,13 @@ pub enum NormConvention {
 }
 
 /// Between the two: folded weights lie around one, raw ones around zero.
-const BORDER: f64 = 0.5;
+pub(crate) const BORDER: f32 = 0.5;
 
 impl NormConvention {
-    /// Recognised by the names, else by the mean of all `hc_norm` weights.
-    pub(crate) fn recognise(naming: Naming, mean: f64) -> Self {
-        if naming == Naming::HuggingFace || mean < BORDER { NormConvention::Raw } else { NormConvention::Folded }
+    /// Recognised by the names, else by a vote of all `hc_norm` weights: the share that lies above [`BORDER`]. A mean could
+    /// be turned by a single number.
+    pub(crate) fn recognise(naming: Naming, share: f64) -> Self {
+        if naming == Naming::HuggingFace || share < 0.5 { NormConvention::Raw } else { NormConvention::Folded }
     }
 }
 
@@ -56,7 +57,7 @@ mod tests {
     fn names_decide_first_and_values_second() {
         assert_eq!(NormConvention::recognise(Naming::HuggingFace, 1.0), NormConvention::Raw);
         assert_eq!(NormConvention::recognise(Naming::Mlx, 0.02), NormConvention::Raw);
-        assert_eq!(NormConvention::recognise(Naming::Mlx, 1.1), NormConvention::Folded);
+        assert_eq!(NormConvention::recognise(Naming::Mlx, 0.97), NormConvention::Folded);
     }
 
     #[test]

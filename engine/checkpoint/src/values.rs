@@ -86,7 +86,7 @@ impl Values {
     }
 }
 
-/// A number in an expert record that is not finite.
+/// A number in an expert record that is not finite, or a projection that was never filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct BadScale {
     /// Which projection.
@@ -127,7 +127,10 @@ fn check_part(projection: Projection, part: &Part, record: &[u8]) -> Result<(), 
         Format::Dense(scalar) => check(Values::Numbers, part.codes, scalar, cols),
         Format::Affine { scale, .. } => {
             check(Values::Scales, part.scales, scale, part.matrix.groups())?;
-            check(Values::Biases, part.biases, scale, part.matrix.groups())
+            check(Values::Biases, part.biases, scale, part.matrix.groups())?;
+            let blank = [part.scales, part.biases].iter().all(|&span| slice(record, span).iter().all(|&byte| byte == 0));
+            let found = "nothing but zeros, from the first";
+            if blank { Err(BadScale { projection, values: Values::Scales, row: 0, column: 0, found }) } else { Ok(()) }
         }
     }
 }

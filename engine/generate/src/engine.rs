@@ -17,6 +17,8 @@ const ENDS: [&str; 2] = ["<|im_end|>", "<|endoftext|>"];
 /// The words of a model: they are read before its weights, which may take minutes.
 pub struct Words {
     tokenizer: Tokenizer,
+    /// Bytes of the longest token: a text has at least so many tokens as these go into it.
+    longest: usize,
     template: Template,
     stop_ids: Vec<u32>,
 }
@@ -37,7 +39,8 @@ impl Words {
         stop_ids.extend(ENDS.iter().filter_map(|text| tokenizer.id_of(text)));
         stop_ids.sort_unstable();
         stop_ids.dedup();
-        Ok(Words { tokenizer, template, stop_ids })
+        let longest = (0..tokenizer.vocabulary() as u32).map(|id| tokenizer.bytes_of(id).len()).max().unwrap_or(1).max(1);
+        Ok(Words { tokenizer, longest, template, stop_ids })
     }
 }
 
@@ -117,6 +120,7 @@ impl Engine {
     /// When the template refuses the conversation.
     pub fn chat_ids(&self, chat: &Chat) -> Result<Vec<u32>> {
         let prompt = self.words.template.render(&chat.messages, &chat.tools, &chat.options)?;
+        self.check_length(prompt.text().len())?;
         Ok(self.words.tokenizer.encode_prompt(&prompt)?)
     }
 
@@ -125,7 +129,14 @@ impl Engine {
     /// # Errors
     /// When the tokenizer cannot encode it.
     pub fn raw_ids(&self, text: &str) -> Result<Vec<u32>> {
+        self.check_length(text.len())?;
         Ok(self.words.tokenizer.encode(text, AddedTokens::Recognise)?)
+    }
+
+    /// Refuses a text that cannot fit the window before it is encoded, which takes long for a long one.
+    fn check_length(&self, bytes: usize) -> Result<()> {
+        let (wanted, limit) = (bytes.div_ceil(self.words.longest) as u64, self.model.geometry().max_positions);
+        if wanted > u64::from(limit) { Err(ss_model::Error::Context { wanted, limit }.into()) } else { Ok(()) }
     }
 
     /// Reads the prompt into `state` and makes the reply, telling `listen` of every piece.

@@ -39,6 +39,12 @@ pub enum Error {
     /// An earlier pass on this state failed half way.
     #[error("this sequence state was left half-updated by a pass that failed; start again from an earlier fork")]
     TornState,
+    /// Numbers that no healthy model gives.
+    #[error("{dir}: the model gave numbers that are not finite, so its files are damaged; compare them with the published checksums")]
+    NotFinite {
+        /// The model directory.
+        dir: std::path::PathBuf,
+    },
     /// A pass that cannot be run as asked.
     #[error("the pass was asked for {0}; this is a fault in slotstream, please report it")]
     Request(&'static str),

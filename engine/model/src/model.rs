@@ -325,7 +325,11 @@ impl Model {
         let mixer = (&self.weights.mixer, Scope::Whole);
         let logits = head(&mut run, mixer, &self.weights.head, wanted)?;
         run.submit()?;
-        Ok(logits)
+        // Damaged weights that are finite themselves can still overflow; they must never become tokens (I6).
+        match logits.iter().all(|logit| logit.is_finite()) {
+            true => Ok(logits),
+            false => Err(Error::NotFinite { dir: checkpoint.dir().to_owned() }),
+        }
     }
 
     /// Reads the streams of the last pass's rows: what the final mixer and the draft head read, `[rows, streams, hidden]`.

@@ -5,10 +5,12 @@
 
 mod detokenizer;
 mod error;
+mod files;
 mod guard;
 mod python_json;
 mod reply;
 mod search;
+mod steps;
 mod stops;
 mod template;
 mod thinking;

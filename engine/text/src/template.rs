@@ -14,6 +14,7 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 use serde_json::{Map, Value};
 
 use crate::error::TextError;
+use crate::files;
 use crate::guard::{Guard, Prompt, Typed};
 use crate::python_json::tojson;
 
@@ -113,6 +114,10 @@ impl Template {
             .set_unknown_method_callback(move |state, value, method, args| call(&marks, state, value, method, args));
         let output = Bounded::new(BASE_OUTPUT.saturating_add(typed.bytes.saturating_mul(OUTPUT_PER_BYTE)));
         let bytes = self.render_apart(environment, context, output, guard.clone())?;
+        if bytes.iter().all(u8::is_ascii_whitespace) {
+            let reason = "it wrote nothing for this conversation".to_owned();
+            return Err(TextError::Render { path: self.path.clone(), reason });
+        }
         Ok(Prompt::marked_by(guard, String::from_utf8_lossy(&bytes).into_owned()))
     }
 
@@ -229,19 +234,11 @@ fn reason(error: &Error) -> String {
 
 /// The file's text, or nothing when there is no such file.
 fn read_optional(path: &Path) -> Result<Option<String>, TextError> {
-    let unreadable = |reason: String| TextError::Unreadable { path: path.to_owned(), reason };
-    let meta = match std::fs::metadata(path) {
-        Ok(meta) => meta,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(unreadable(error.to_string())),
+    let not_text = |error: std::string::FromUtf8Error| TextError::Unreadable {
+        path: path.to_owned(),
+        reason: format!("it must be UTF-8 text ({})", error.utf8_error()),
     };
-    if !meta.is_file() {
-        return Err(unreadable("it must be a regular file".to_owned()));
-    }
-    if meta.len() > MAX_TEMPLATE_BYTES {
-        return Err(unreadable(format!("it has {} bytes, at most {MAX_TEMPLATE_BYTES} are expected", meta.len())));
-    }
-    std::fs::read_to_string(path).map(Some).map_err(|error| unreadable(error.to_string()))
+    files::read(path, MAX_TEMPLATE_BYTES)?.map(|bytes| String::from_utf8(bytes).map_err(not_text)).transpose()
 }
 
 fn parse_config(path: &Path, text: &str) -> Result<Map<String, Value>, TextError> {

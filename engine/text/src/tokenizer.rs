@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use tokenizers::{
-    AddedToken, DecoderWrapper, Model, Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer,
+    AddedToken, Model, Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer,
 };
 
 use crate::error::TextError;
+use crate::files;
 use crate::guard::Prompt;
+use crate::steps;
 use crate::vocabulary::{SpecialTokens, Vocabulary};
 
 /// A tokenizer file larger than this is refused unread: the released model's is 12.8 MB.
@@ -60,12 +62,10 @@ impl Tokenizer {
 
     /// The tokenizer that the file at `path` describes.
     pub fn from_file(path: &Path) -> Result<Self, TextError> {
-        let json = read_bounded(path)?;
+        let json = files::read(path, MAX_FILE_BYTES)?.ok_or_else(|| TextError::Missing { path: path.to_owned() })?;
         let refuse = |reason: String| TextError::Tokenizer { path: path.to_owned(), reason };
+        steps::check(&json).map_err(&refuse)?;
         let inner = tokenizers::Tokenizer::from_bytes(&json).map_err(|error| refuse(first_line(&error)))?;
-        if !matches!(inner.get_decoder(), Some(DecoderWrapper::ByteLevel(_))) {
-            return Err(refuse("its decoder must be of type ByteLevel".to_owned()));
-        }
         let added = Added::of(&inner).map_err(&refuse)?;
         let decoder = inner.get_added_vocabulary().get_added_tokens_decoder();
         let special: Vec<u32> = decoder.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect();
@@ -230,25 +230,6 @@ impl Added {
             .map_err(|error| format!("its added tokens cannot be searched for ({error})"))?;
         Ok(Added { matcher, ids: tokens.into_iter().map(|(id, _)| id).collect(), edges })
     }
-}
-
-/// The file's bytes, or one sentence: absent, a directory, too large, unreadable.
-fn read_bounded(path: &Path) -> Result<Vec<u8>, TextError> {
-    let unreadable = |reason: String| TextError::Unreadable { path: path.to_owned(), reason };
-    let meta = match std::fs::metadata(path) {
-        Ok(meta) => meta,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(TextError::Missing { path: path.to_owned() });
-        }
-        Err(error) => return Err(unreadable(error.to_string())),
-    };
-    if !meta.is_file() {
-        return Err(unreadable("it must be a regular file".to_owned()));
-    }
-    if meta.len() > MAX_FILE_BYTES {
-        return Err(unreadable(format!("it has {} bytes, at most {MAX_FILE_BYTES} are expected", meta.len())));
-    }
-    std::fs::read(path).map_err(|error| unreadable(error.to_string()))
 }
 
 /// The first line of another library's message: ours are one sentence.
@@ -526,7 +507,22 @@ pub(crate) mod tests {
         other["added_tokens"][0]["lstrip"] = json!(false);
         other["normalizer"] = json!({"type": "Lowercase"});
         std::fs::write(&path, other.to_string()).unwrap();
-        assert!(message().contains("\"A b\" came back as \"a b\""));
+        assert!(message().contains("normalizer must be NFC"));
+        other["normalizer"] = json!({"type": "NFC"});
+        for (pointer, wrong, named) in [
+            ("/model/dropout", json!(0.5), "dropout"),
+            ("/model/continuing_subword_prefix", json!("##"), "inside or the end of words"),
+            ("/model/byte_fallback", json!(true), "falls back"),
+            ("/pre_tokenizer", json!({"type": "FixedLength", "length": 0}), "FixedLength"),
+            ("/pre_tokenizer", json!({"type": "Split", "pattern": {"String": "h"}, "behavior": "Removed"}), "Isolated"),
+            ("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"}), "Precompiled"),
+            ("/added_tokens/0/content", json!("x".repeat(2000)), "longer than"),
+        ] {
+            let mut damaged = other.clone();
+            *damaged.pointer_mut(pointer).unwrap() = wrong;
+            std::fs::write(&path, damaged.to_string()).unwrap();
+            assert!(message().contains(named), "{pointer}: {}", message());
+        }
         other["decoder"] = json!({"type": "Fuse"});
         std::fs::write(&path, other.to_string()).unwrap();
         assert!(message().contains("ByteLevel"));

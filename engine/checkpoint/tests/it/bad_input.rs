@@ -67,7 +67,7 @@ const FILES: &[Case] = &[
         },
         &["is not a directory", "config.json"],
     ),
-    open("empty directory", |_| (), &["config.json is missing", "--model"]),
+    open("empty directory", |_| (), &["config.json is missing", "check the path"]),
     open("config is a directory", |s| fs::create_dir(s.path("config.json")).unwrap(), &["config.json is a directory"]),
     open("config is empty", |s| fs::write(s.path("config.json"), "").unwrap(), &["config.json is not valid JSON"]),
     open("config is text", |s| fs::write(s.path("config.json"), "hello").unwrap(), &["config.json is not valid JSON"]),
@@ -263,7 +263,7 @@ fn raw_header(small: &mut Small, change: impl FnOnce(String) -> String) {
 const HEADERS: &[Case] = &[
     open("a shard is empty", |s| cut(s, |_| 0), &["model-00001.safetensors: the safetensors header is missing"]),
     open("a shard is seven bytes", |s| cut(s, |_| 7), &["model-00001.safetensors", "7 bytes"]),
-    open("a shard ends in its header", |s| cut(s, |_| 500), &["model-00001.safetensors", "only 500", "truncated"]),
+    open("a shard ends in its header", |s| cut(s, |_| 500), &["model-00001.safetensors", "only 492", "truncated"]),
     open(
         "a shard lacks its last byte",
         |s| cut(s, |length| length - 1),

@@ -219,9 +219,11 @@ impl Target {
         drop(Report::of(&checkpoint).to_string());
         let mut slot = vec![0; checkpoint.expert_layout().bytes as usize];
         let layer = random.below(checkpoint.geometry().layers.len());
-        checkpoint.read_expert(layer, 0, &mut slot).unwrap();
+        // Tensors that were moved onto a hole of the file are blank, which is said; anything else must read.
+        let blank = |error: &ss_checkpoint::Error| error.to_string().contains("zeros");
+        assert!(checkpoint.read_expert(layer, 0, &mut slot).err().is_none_or(|error| blank(&error)));
         for base in ["lm_head", "model.embed_tokens", "model.layers.0.mlp.gate"] {
-            checkpoint.read_linear(base).unwrap();
+            assert!(checkpoint.read_linear(base).err().is_none_or(|error| blank(&error)));
         }
     }
 }
