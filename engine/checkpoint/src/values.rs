@@ -111,7 +111,18 @@ impl fmt::Display for BadScale {
 /// far as it goes.
 pub fn check_record(layout: &RecordLayout, record: &[u8]) -> Result<(), BadScale> {
     let parts = [(Projection::Gate, &layout.gate), (Projection::Up, &layout.up), (Projection::Down, &layout.down)];
-    parts.into_iter().try_for_each(|(projection, part)| check_part(projection, part, record))
+    parts.into_iter().try_for_each(|(projection, part)| check_part(projection, part, record))?;
+    parts.into_iter().try_for_each(|(projection, part)| check_filled(projection, part, record))
+}
+
+/// Refuses a projection whose scales and biases are all zero: what a file that was laid out but never filled looks like.
+fn check_filled(projection: Projection, part: &Part, record: &[u8]) -> Result<(), BadScale> {
+    let blank = |span: Span| slice(record, span).iter().all(|&byte| byte == 0);
+    let found = "nothing but zeros, from the first";
+    match part.matrix.format.is_affine() && blank(part.scales) && blank(part.biases) {
+        true => Err(BadScale { projection, values: Values::Scales, row: 0, column: 0, found }),
+        false => Ok(()),
+    }
 }
 
 fn check_part(projection: Projection, part: &Part, record: &[u8]) -> Result<(), BadScale> {
@@ -127,10 +138,7 @@ fn check_part(projection: Projection, part: &Part, record: &[u8]) -> Result<(), 
         Format::Dense(scalar) => check(Values::Numbers, part.codes, scalar, cols),
         Format::Affine { scale, .. } => {
             check(Values::Scales, part.scales, scale, part.matrix.groups())?;
-            check(Values::Biases, part.biases, scale, part.matrix.groups())?;
-            let blank = [part.scales, part.biases].iter().all(|&span| slice(record, span).iter().all(|&byte| byte == 0));
-            let found = "nothing but zeros, from the first";
-            if blank { Err(BadScale { projection, values: Values::Scales, row: 0, column: 0, found }) } else { Ok(()) }
+            check(Values::Biases, part.biases, scale, part.matrix.groups())
         }
     }
 }
@@ -158,6 +166,8 @@ mod tests {
         let layout = layout();
         let good = vec![0x11; layout.bytes as usize];
         assert_eq!(check_record(&layout, &good), Ok(()));
+        let unfilled = check_record(&layout, &vec![0; layout.bytes as usize]).unwrap_err();
+        assert!(unfilled.to_string().contains("gate_proj.scales has nothing but zeros"), "{unfilled}");
         let mut codes = good.clone();
         codes[layout.up.codes.offset as usize..][..layout.up.codes.bytes as usize].fill(0xFF);
         assert_eq!(check_record(&layout, &codes), Ok(()), "any code is a code");
