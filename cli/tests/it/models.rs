@@ -203,3 +203,29 @@ fn inspect_meets_the_published_totals_on_a_header_only_imitation() {
         assert_eq!(totals[name].as_u64(), Some(published), "{name}");
     }
 }
+
+/// Fills a tensor of a model with one BF16 number.
+fn fill(dir: &Path, tensor: &str, bits: u16) {
+    let checkpoint = ss_checkpoint::Checkpoint::open(dir).unwrap();
+    let range = checkpoint.tensor(tensor).unwrap().range;
+    let path = checkpoint.file(range.file).unwrap().path().to_path_buf();
+    let mut bytes = fs::read(&path).unwrap();
+    let numbers = bytes[range.offset as usize..][..range.bytes as usize].as_chunks_mut::<2>().0;
+    numbers.fill(bits.to_le_bytes());
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn weights_that_are_finite_but_nonsense_never_become_tokens() {
+    // BF16 3e38: each number is finite, their products are not. And zero: a shard that was laid out and never filled.
+    for (tensors, bits, expected) in [
+        (&["lm_head.scales"][..], 0x7F62, "not finite"),
+        (&["lm_head.scales", "lm_head.biases"], 0, "lm_head.scales must have numbers other than zero"),
+    ] {
+        let place = Place::new();
+        let dir = place.copy_of_nano();
+        tensors.iter().for_each(|tensor| fill(&dir, tensor, bits));
+        let text = place.run(["run", "--model", "copy", "-n", "5", "hi"]).refused(2);
+        assert!(text.contains(expected), "{text}");
+    }
+}

@@ -53,8 +53,9 @@ fn what_only_the_model_knows_is_refused_too() {
         ("--slots", "0", "needs at least 18"),
         ("--experts-per-layer", "1", "makes a pool of 8 slots"),
         ("--experts-per-layer", "65", "more than the 64 experts"),
-        ("--bulk-lanes", "0", "from 1 to 256"),
-        ("--demand-lanes", "65535", "from 1 to 256"),
+        ("--bulk-lanes", "0", "0 is not in 1..=256"),
+        ("--demand-lanes", "65535", "65535 is not in 1..=256"),
+        ("--slots", "577", "more than the 512 experts"),
         ("--logit-bias", "4096=1", "there is no token 4096; this model's tokens are 0 to 4095"),
         ("--logit-bias", "4294967295=1", "there is no token 4294967295"),
     ] {
