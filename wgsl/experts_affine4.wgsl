@@ -33,9 +33,9 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(1) @binding(0) var<storage, read> inputs: array<vec4<f32>>; // [rows, STEPS, 8, LANES] as `permute_inputs.wgsl` leaves them
-@group(1) @binding(1) var<storage, read> slots: array<u32>; // [pairs], a slot each, or a number past the pool for none
-@group(1) @binding(2) var<storage, read_write> out: array<f32>; // [pairs, OUTPUTS]
+@group(0) @binding(0) var<storage, read> inputs: array<vec4<f32>>; // [rows, STEPS, 8, LANES] as `permute_inputs.wgsl` leaves them
+@group(0) @binding(1) var<storage, read> slots: array<u32>; // [pairs], a slot each, or a number past the pool for none
+@group(0) @binding(2) var<storage, read_write> out: array<f32>; // [pairs, OUTPUTS]
 
 // A slot, seen from its chunk.
 struct Place {

@@ -6,8 +6,8 @@ enable wgpu_binding_array;
 struct Quads { at: array<vec4<u32>> }
 struct Words { at: array<u32> }
 
-@group(0) @binding(0) var<storage, read> pool_quads: binding_array<Quads>; // [chunks] of [slots_per_chunk, RECORD_QUADS]
-@group(0) @binding(1) var<storage, read> pool_words: binding_array<Words>; // [chunks] of [slots_per_chunk, 4 RECORD_QUADS]
+@group(1) @binding(0) var<storage, read> pool_quads: binding_array<Quads>; // [chunks] of [slots_per_chunk, RECORD_QUADS]
+@group(1) @binding(1) var<storage, read> pool_words: binding_array<Words>; // [chunks] of [slots_per_chunk, 4 RECORD_QUADS]
 
 fn quad(chunk: u32, index: u32) -> vec4<u32> {
     return pool_quads[chunk].at[index];

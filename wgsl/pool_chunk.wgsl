@@ -1,8 +1,8 @@
 // The slot pool where the device takes no arrays of buffers: one dispatch a chunk (engine.md 5.1).
 // Same functions as `pool_array.wgsl`, hence the same arithmetic.
 
-@group(0) @binding(0) var<storage, read> pool_quads: array<vec4<u32>>; // [slots_per_chunk, RECORD_QUADS]
-@group(0) @binding(1) var<storage, read> pool_words: array<u32>; // [slots_per_chunk, 4 RECORD_QUADS]
+@group(1) @binding(0) var<storage, read> pool_quads: array<vec4<u32>>; // [slots_per_chunk, RECORD_QUADS]
+@group(1) @binding(1) var<storage, read> pool_words: array<u32>; // [slots_per_chunk, 4 RECORD_QUADS]
 
 fn quad(chunk: u32, index: u32) -> vec4<u32> {
     return pool_quads[index];

@@ -8,18 +8,19 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 use ss_backend::{
-    Arithmetic, Backend, Buffer, Counters, DeviceFacts, Error, Op, Pool, RecordLayout, Recorder, Result, Site,
-    SlotWriter, Submission,
+    Backend, Buffer, Counters, DeviceFacts, Error, Pool, RecordLayout, Recorder, Result, SlotWriter, Submission,
 };
 
 use crate::adapter::AdapterChoice;
 use crate::device::{Block, Device};
-use crate::experts;
+use crate::encoding::Encoding;
+use crate::groups::Groups;
 use crate::memory::Stored;
-use crate::pipeline::{Kernel, Registry};
 use crate::pool::{ChunkAccess, Chunks};
+use crate::registry::{Pipeline, Registry};
 use crate::staging::{self, SlotCopy, Target};
 use crate::tuning;
+use crate::{ops, overrides};
 
 /// How to open the backend.
 #[derive(Clone, Debug)]
@@ -30,12 +31,17 @@ pub struct Options {
     pub chunk_bytes: Option<u64>,
     /// How kernels reach the chunks; `Array` falls back to `OneByOne` where the device takes no arrays of buffers.
     pub chunk_access: ChunkAccess,
+    /// Whether prompt products of the fast profile take F16 inputs; none: where the adapter multiplies matrices of them
+    /// (engine.md 3.5).
+    pub f16_inputs: Option<bool>,
+    /// Most bytes of a binding, where it shall be smaller than the device allows.
+    pub binding_bytes: Option<u64>,
 }
 
 impl Options {
     /// The widest chunks and the fewest dispatches that the adapter allows.
     pub fn new(adapter: AdapterChoice) -> Self {
-        Options { adapter, chunk_bytes: None, chunk_access: ChunkAccess::Array }
+        Options { adapter, chunk_bytes: None, chunk_access: ChunkAccess::Array, f16_inputs: None, binding_bytes: None }
     }
 }
 
@@ -49,7 +55,12 @@ pub struct WgpuBackend {
 pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) registry: Registry,
+    pub(crate) groups: Groups,
     pub(crate) scratch: Scratch,
+    /// Zeros between operations: each puts back what it counts.
+    pub(crate) tickets: Scratch,
+    /// Whether prompt products of the fast profile take F16 inputs.
+    pub(crate) f16_inputs: bool,
     queue: Mutex<Queue>,
 }
 
@@ -62,22 +73,34 @@ struct Queue {
     unfinished: BTreeMap<u64, wgpu::SubmissionIndex>,
 }
 
-/// A buffer for the permuted inputs of one operation; operations run in order, so one is enough for all.
+/// A buffer for numbers that only one operation needs; operations run in order, so one is enough for all.
 #[derive(Default)]
-pub(crate) struct Scratch(Mutex<Option<Arc<Block>>>);
+pub(crate) struct Scratch(Mutex<Scratches>);
+
+#[derive(Default)]
+struct Scratches {
+    block: Option<Block>,
+    /// Too small now, but named by steps that are not submitted yet.
+    outgrown: Vec<Block>,
+}
 
 impl Scratch {
     /// A buffer of at least `bytes` bytes.
-    pub(crate) fn at_least(&self, device: &Device, bytes: u64) -> Result<Arc<Block>> {
+    pub(crate) fn at_least(&self, device: &Device, bytes: u64) -> Result<wgpu::Buffer> {
         let mut held = self.0.lock();
-        match &*held {
-            Some(block) if block.raw.size() >= bytes => Ok(Arc::clone(block)),
-            _ => {
-                let block = Arc::new(device.block("permuted inputs", bytes, wgpu::BufferUsages::STORAGE)?);
-                *held = Some(Arc::clone(&block));
-                Ok(block)
-            }
+        if let Some(block) = held.block.as_ref().filter(|block| block.raw.size() >= bytes) {
+            return Ok(block.raw.clone());
         }
+        let block = device.block("scratch", bytes, wgpu::BufferUsages::STORAGE)?;
+        let raw = block.raw.clone();
+        let outgrown = held.block.replace(block);
+        held.outgrown.extend(outgrown);
+        Ok(raw)
+    }
+
+    /// After submission: frees what is outgrown.
+    fn submitted(&self) {
+        self.0.lock().outgrown.clear();
     }
 }
 
@@ -91,23 +114,23 @@ pub(crate) enum Step {
 
 /// A copy that was found to fit both buffers.
 pub(crate) struct BufferCopy {
-    from: wgpu::Buffer,
-    from_offset: u64,
-    to: wgpu::Buffer,
-    to_offset: u64,
-    bytes: u64,
+    pub(crate) from: wgpu::Buffer,
+    pub(crate) from_offset: u64,
+    pub(crate) to: wgpu::Buffer,
+    pub(crate) to_offset: u64,
+    pub(crate) bytes: u64,
 }
 
 /// A kernel with everything it takes.
 pub(crate) struct Dispatch {
-    pub(crate) kernel: Arc<Kernel>,
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) arguments: wgpu::BindGroup,
     /// The pool's group, where the kernel has one.
     pub(crate) pool: Option<wgpu::BindGroup>,
-    pub(crate) arguments: wgpu::BindGroup,
     /// At most [`IMMEDIATE_BYTES`](crate::device::IMMEDIATE_BYTES) of them.
     pub(crate) immediates: Vec<u32>,
     /// Workgroups.
-    pub(crate) grid: (u32, u32),
+    pub(crate) grid: [u32; 3],
 }
 
 impl WgpuBackend {
@@ -116,12 +139,16 @@ impl WgpuBackend {
     /// # Errors
     /// [`Error::Unavailable`] where there is no such adapter, or it lacks something that is needed.
     pub fn open(options: Options) -> Result<Self> {
-        Self::with_registry(options, Registry::default())
+        Self::with_registry(options, Registry::with_overrides(overrides::all()))
     }
 
     pub(crate) fn with_registry(options: Options, registry: Registry) -> Result<Self> {
-        let device = Device::open(&options.adapter)?;
-        let shared = Shared { device, registry, scratch: Scratch::default(), queue: Mutex::default() };
+        let mut device = Device::open(&options.adapter)?;
+        let most = &mut device.limits.max_storage_buffer_binding_size;
+        *most = options.binding_bytes.map_or(*most, |bytes| bytes.min(*most));
+        let f16_inputs = options.f16_inputs.unwrap_or(!device.facts.matrix_tiles.is_empty());
+        let (groups, scratch, tickets) = (Groups::default(), Scratch::default(), Scratch::default());
+        let shared = Shared { device, registry, groups, scratch, tickets, f16_inputs, queue: Mutex::default() };
         Ok(WgpuBackend { shared: Arc::new(shared), options })
     }
 
@@ -156,6 +183,8 @@ impl Shared {
         slots.iter().for_each(|copy| copy.encode(&mut encoder));
         encode(&mut encoder, steps);
         let index = self.device.queue.submit([encoder.finish()]);
+        self.scratch.submitted();
+        self.tickets.submitted();
         slots.into_iter().for_each(SlotCopy::recycle);
         self.device.collect()?;
 
@@ -171,30 +200,6 @@ impl Shared {
     /// Drops submissions up to `last` from the list: they are finished.
     fn forget(&self, last: u64) {
         self.queue.lock().unfinished.retain(|&submission, _| submission > last);
-    }
-
-    /// Checks and binds one operation.
-    fn steps(&self, arithmetic: Arithmetic, site: Site, op: &Op, steps: &mut Vec<Step>) -> Result<()> {
-        match op {
-            Op::ExpertsIn(op) => experts::gate_up(self, arithmetic, op, steps),
-            Op::ExpertsOut(op) => experts::down(self, arithmetic, op, steps),
-            Op::Copy(op) if op.from.same(&op.to) => {
-                Err(Error::Refused(format!("a copy at `{site}` within one buffer")))
-            }
-            Op::Copy(op) => {
-                steps.push(Step::Copy(BufferCopy {
-                    from: Stored::of(&op.from)?.range(op.from_offset, op.bytes)?.clone(),
-                    from_offset: op.from_offset,
-                    to: Stored::of(&op.to)?.range(op.to_offset, op.bytes)?.clone(),
-                    to_offset: op.to_offset,
-                    bytes: op.bytes,
-                }));
-                Ok(())
-            }
-            _ => Err(Error::Unavailable(format!(
-                "the wgpu backend has no kernel yet for an operation of `{site}`; use `--backend reference`"
-            ))),
-        }
     }
 }
 
@@ -216,13 +221,14 @@ fn encode(encoder: &mut wgpu::CommandEncoder, steps: &[Step]) {
 
 impl Dispatch {
     fn encode(&self, pass: &mut wgpu::ComputePass<'_>) {
-        pass.set_pipeline(&self.kernel.pipeline);
+        pass.set_pipeline(&self.pipeline.raw);
+        pass.set_bind_group(0, &self.arguments, &[]);
         if let Some(pool) = &self.pool {
-            pass.set_bind_group(0, pool, &[]);
+            pass.set_bind_group(1, pool, &[]);
         }
-        pass.set_bind_group(self.kernel.group, &self.arguments, &[]);
         pass.set_immediates(0, bytemuck::cast_slice(&self.immediates));
-        pass.dispatch_workgroups(self.grid.0, self.grid.1, 1);
+        let [x, y, z] = self.grid;
+        pass.dispatch_workgroups(x, y, z);
     }
 }
 
@@ -295,7 +301,8 @@ impl Backend for WgpuBackend {
         let mut queue = self.shared.queue.lock();
         let mut steps = Vec::new();
         for (site, op) in work.steps() {
-            self.shared.steps(work.arithmetic(), *site, op, &mut steps)?;
+            let (shared, arithmetic) = (&*self.shared, work.arithmetic());
+            ops::encode(&mut Encoding { shared, arithmetic, site: *site, op: ops::name(op), steps: &mut steps }, op)?;
         }
         self.shared.flush(&mut queue, &steps)
     }

@@ -11,8 +11,8 @@ use wgpu::Features;
 use crate::adapter::{AdapterChoice, chosen, facts, instance};
 use crate::ledger::{Charge, Ledger};
 
-/// Bytes of immediates that the largest kernel takes.
-pub(crate) const IMMEDIATE_BYTES: u32 = 20;
+/// Bytes of immediates that a kernel may take: what WebGPU grants everywhere.
+pub(crate) const IMMEDIATE_BYTES: u32 = 64;
 
 /// What binding all chunks of a pool at once takes. The index is the same in all of a workgroup, but wgpu's compiler
 /// cannot see that through a function's arguments.
@@ -34,6 +34,14 @@ pub(crate) struct Device {
 pub(crate) struct Block {
     pub(crate) raw: wgpu::Buffer,
     _charge: Charge,
+}
+
+impl Drop for Block {
+    /// Gives the memory back at once, though a kept bind group may still name the buffer; work submitted before is
+    /// finished first.
+    fn drop(&mut self) {
+        self.raw.destroy();
+    }
 }
 
 impl Device {

@@ -4,12 +4,18 @@
 
 mod adapter;
 mod backend;
+mod catalogue;
 mod device;
-mod experts;
+mod encoding;
+mod groups;
 mod ledger;
 mod memory;
-mod pipeline;
+mod ops;
+mod overrides;
+mod parts;
 mod pool;
+mod registry;
+pub mod selftest;
 mod staging;
 mod tuning;
 
@@ -18,4 +24,5 @@ mod tests;
 
 pub use adapter::{AdapterChoice, adapters};
 pub use backend::{Options, WgpuBackend};
+pub use catalogue::kernel_table;
 pub use pool::ChunkAccess;

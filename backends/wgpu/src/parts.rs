@@ -34,6 +34,9 @@ pub(crate) const WEIGHT_DENSE32: Part =
 pub(crate) const WEIGHT_LOOSE: Part =
     Part { file: "weight_loose.wgsl", text: include_str!("../../../wgsl/weight_loose.wgsl") };
 
+/// Cells of the caches of sparse attention.
+pub(crate) const QSA_CELLS: Part = Part { file: "qsa_cells.wgsl", text: include_str!("../../../wgsl/qsa_cells.wgsl") };
+
 /// Memory of the decode form of products.
 pub(crate) const GEMV: Part = Part { file: "gemv.wgsl", text: include_str!("../../../wgsl/gemv.wgsl") };
 

@@ -13,7 +13,7 @@ use ss_backend::pool::PoolMemory;
 use ss_backend::{Error, Pool, RecordLayout, Result};
 
 use crate::device::{Block, Device};
-use crate::pipeline::{PoolBinding, pool_layout};
+use crate::registry::{PoolBinding, pool_layout};
 use crate::staging::Staging;
 
 /// Kernels name a word of a chunk by a u32.

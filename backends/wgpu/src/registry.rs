@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use ss_backend::{Error, Format, Matrix, Result, Scalar};
 
 use crate::device::{Device, IMMEDIATE_BYTES};
-use crate::parts;
+use crate::{parts, tuning};
 
 /// A file of `wgsl/`.
 #[derive(Debug)]
@@ -31,10 +31,10 @@ pub(crate) struct Kernel {
     pub(crate) operation: &'static str,
     /// What it is made of besides, in order.
     pub(crate) parts: &'static [&'static Part],
-    /// Comes once for each weight, after the part of the weight's format.
-    pub(crate) per_weight: Option<&'static Part>,
-    /// Names of its weights, which replace `W` in those parts.
+    /// Names of its weights, which replace `W` in the parts that come once a weight.
     pub(crate) weights: &'static [&'static str],
+    /// What it does with its weights.
+    pub(crate) product: Product,
     /// Where the maths is.
     pub(crate) section: &'static str,
     /// The same in plain Rust.
@@ -50,6 +50,38 @@ impl Kernel {
     pub(crate) fn name(&self) -> &'static str {
         self.main.file.trim_end_matches(".wgsl")
     }
+}
+
+/// What a kernel does with its weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Product {
+    /// Reads their numbers.
+    Numbers,
+    /// Multiplies a few rows with them: `gemv.wgsl`, then `gemv_weight.wgsl` a weight.
+    Gemv,
+    /// Multiplies tiles of rows with them: `gemm.wgsl`, then `gemm_weight.wgsl` a weight.
+    Gemm,
+}
+
+impl Product {
+    /// The part that comes once in the kernel, and the one that comes once a weight.
+    pub(crate) fn parts(self) -> Option<(&'static Part, &'static Part)> {
+        match self {
+            Product::Numbers => None,
+            Product::Gemv => Some((&parts::GEMV, &parts::GEMV_WEIGHT)),
+            Product::Gemm => Some((&parts::GEMM, &parts::GEMM_WEIGHT)),
+        }
+    }
+}
+
+/// What a pipeline depends on of one weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct WeightKey {
+    pub(crate) matrix: Matrix,
+    /// Decode form: outputs of a lane, if the kernel says so, and the rows between them.
+    pub(crate) outputs: Option<(u32, u32)>,
+    /// Prompt form: whether inputs are rounded to F16.
+    pub(crate) rounded: bool,
 }
 
 /// How a kernel sees the slot pool.
@@ -68,11 +100,10 @@ pub(crate) enum PoolBinding {
 pub(crate) struct Key {
     /// Name of the kernel.
     pub(crate) kernel: &'static str,
-    /// Shapes and formats of its weights.
-    pub(crate) weights: Vec<Matrix>,
+    pub(crate) weights: Vec<WeightKey>,
     pub(crate) pool: PoolBinding,
-    /// Values of its override constants.
-    pub(crate) constants: Vec<(String, u32)>,
+    /// Values of its own override constants; those of its weights follow from the weights.
+    pub(crate) constants: Vec<(&'static str, u32)>,
 }
 
 /// A module that replaces a kernel's WGSL: same bindings, same immediates, an entry point `main`.
@@ -160,9 +191,13 @@ impl Registry {
 
     fn build(&self, device: &Device, kernel: &Kernel, key: &Key) -> Result<Pipeline> {
         let source = self.source(kernel, key);
-        let bindings: Vec<Binding> = declared(&source).into_iter().filter(|binding| binding.group == 0).collect();
+        let mut bindings: Vec<Binding> = declared(&source).into_iter().filter(|binding| binding.group == 0).collect();
+        bindings.sort_by_key(|binding| binding.index);
         if bindings.iter().zip(0..).any(|(binding, index)| binding.index != index) {
-            return Err(Error::Refused(format!("bindings of kernel {} are out of order: {bindings:?}", key.kernel)));
+            return Err(Error::Refused(format!(
+                "bindings of kernel {} are not numbered from 0: {bindings:?}",
+                key.kernel
+            )));
         }
         let pool = pool_layout(device, key.pool);
         let arguments = layout(device, &bindings.iter().map(|binding| (binding.access, None)).collect::<Vec<_>>());
@@ -171,8 +206,10 @@ impl Registry {
         let internal = device.raw.push_error_scope(wgpu::ErrorFilter::Internal);
         let invalid = device.raw.push_error_scope(wgpu::ErrorFilter::Validation);
         let replaced = self.overrides.iter().find_map(|replacement| replacement.module(&device.raw, key));
-        let module = replaced.unwrap_or_else(|| Replacement { module: wgsl(device, key, source), takes_constants: true });
-        let raw = pipeline(device, key, &groups, &module);
+        let module =
+            replaced.unwrap_or_else(|| Replacement { module: wgsl(device, key, source), takes_constants: true });
+        let constants = if module.takes_constants { constants(kernel, key) } else { Vec::new() };
+        let raw = pipeline(device, key, &groups, &module.module, &constants);
         let invalid = pollster::block_on(invalid.pop());
         match invalid.or(pollster::block_on(internal.pop())) {
             Some(error) => Err(Error::Refused(format!("kernel {key:?} does not build: {error}"))),
@@ -192,10 +229,10 @@ fn pipeline(
     device: &Device,
     key: &Key,
     groups: &[Option<&wgpu::BindGroupLayout>],
-    of: &Replacement,
+    module: &wgpu::ShaderModule,
+    constants: &[(String, f64)],
 ) -> wgpu::ComputePipeline {
-    let constants = if of.takes_constants { &*key.constants } else { &[] };
-    let constants: Vec<(&str, f64)> = constants.iter().map(|(name, value)| (&**name, f64::from(*value))).collect();
+    let constants: Vec<(&str, f64)> = constants.iter().map(|(name, value)| (&**name, *value)).collect();
     let layout = device.raw.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
         label: Some(key.kernel),
         bind_group_layouts: groups,
@@ -204,7 +241,7 @@ fn pipeline(
     device.raw.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: Some(key.kernel),
         layout: Some(&layout),
-        module: &of.module,
+        module,
         entry_point: Some("main"),
         compilation_options: wgpu::PipelineCompilationOptions {
             constants: &constants,
@@ -222,18 +259,50 @@ pub(crate) fn source(kernel: &Kernel, key: &Key) -> String {
         PoolBinding::Chunk => Some(&parts::POOL_CHUNK),
         PoolBinding::Array(_) => Some(&parts::POOL_ARRAY),
     };
-    // The order is that of the bindings; a pool's part comes first, since it may begin with `enable`.
+    // A pool's part comes first, since it may begin with `enable`; constants come before those that follow from them.
     let mut text: Vec<Cow<'_, str>> = access.iter().map(|part| part.text.into()).collect();
-    text.push(kernel.main.text.into());
     text.extend(kernel.parts.iter().map(|part| Cow::from(part.text)));
-    let mut next = declared(kernel.main.text).len() as u32;
-    for (name, matrix) in kernel.weights.iter().zip(&key.weights) {
-        let format = weight_part(*matrix);
+    let (once, per_weight) = kernel.product.parts().unzip();
+    text.extend(once.map(|part| Cow::from(part.text)));
+    let mut next = own_bindings(kernel);
+    for (name, weight) in kernel.weights.iter().zip(&key.weights) {
+        let format = weight_part(weight.matrix);
         text.push(named(format.text, name, next).into());
         next += declared(format.text).len() as u32;
-        text.extend(kernel.per_weight.map(|part| Cow::from(named(part.text, name, next))));
+        text.extend(per_weight.map(|part| Cow::from(named(part.text, name, next))));
     }
+    text.push(kernel.main.text.into());
     text.join("\n")
+}
+
+/// Bindings of group 0 before those of the weights.
+fn own_bindings(kernel: &Kernel) -> u32 {
+    let parts = [&kernel.main].into_iter().chain(kernel.parts.iter().copied());
+    parts.flat_map(|part| declared(part.text)).filter(|binding| binding.group == 0).count() as u32
+}
+
+/// The values of all override constants.
+pub(crate) fn constants(kernel: &Kernel, key: &Key) -> Vec<(String, f64)> {
+    let mut all: Vec<(String, u32)> = key.constants.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+    if kernel.product == Product::Gemv {
+        all.push(("THREADS".to_owned(), tuning::THREADS.value));
+    }
+    for (name, weight) in kernel.weights.iter().zip(&key.weights) {
+        let product = match kernel.product {
+            Product::Numbers => Vec::new(),
+            Product::Gemv => gemv_constants(weight),
+            Product::Gemm => vec![("ROUNDED", u32::from(weight.rounded))],
+        };
+        let constants = weight_constants(weight.matrix).into_iter().chain(product);
+        all.extend(constants.map(|(constant, value)| (format!("{name}_{constant}"), value)));
+    }
+    all.into_iter().map(|(name, value)| (name, f64::from(value))).collect()
+}
+
+fn gemv_constants(weight: &WeightKey) -> Vec<(&'static str, u32)> {
+    let shape = tuning::gemv(weight.matrix, weight.outputs.map(|(count, _)| count));
+    let apart = weight.outputs.map_or(1, |(_, apart)| apart);
+    vec![("LANES", shape.lanes), ("OUTPUTS", shape.outputs), ("APART", apart)]
 }
 
 /// The part for a weight's format.
@@ -257,8 +326,8 @@ pub(crate) const fn scalar_code(scalar: Scalar) -> u32 {
     }
 }
 
-/// The constants that a weight's part takes.
-pub(crate) fn weight_constants(name: &str, matrix: Matrix) -> Vec<(String, u32)> {
+/// The constants that the part for a weight's format takes.
+fn weight_constants(matrix: Matrix) -> Vec<(&'static str, u32)> {
     let mut constants = vec![("ROWS", matrix.rows), ("COLS", matrix.cols)];
     match matrix.format {
         Format::Affine { group, scale, .. } => constants.extend([("GROUP", group), ("SCALAR", scalar_code(scale))]),
@@ -267,7 +336,7 @@ pub(crate) fn weight_constants(name: &str, matrix: Matrix) -> Vec<(String, u32)>
         }
         Format::Dense(_) => {}
     }
-    constants.into_iter().map(|(constant, value)| (format!("{name}_{constant}"), value)).collect()
+    constants
 }
 
 /// A part of one weight: `W_` at the start of a word becomes the weight's name, `W_0`, `W_1`, `W_2` in a binding the
@@ -345,7 +414,8 @@ mod tests {
 
     #[test]
     fn a_weights_part_takes_the_weights_name_at_the_start_of_words_only() {
-        let text = "@group(0) @binding(W_1) var<storage, read> W_scales: array<u32>; // [ROWS, W_0]\nROW_W_X W_W_ROOM(W_a)";
+        let text =
+            "@group(0) @binding(W_1) var<storage, read> W_scales: array<u32>; // [ROWS, W_0]\nROW_W_X W_W_ROOM(W_a)";
         let named = named(text, "down", 5);
         assert_eq!(
             named,
@@ -358,6 +428,9 @@ mod tests {
     fn a_declaration_is_read_with_its_shape() {
         let line = "@group(0) @binding(3) var<storage, read_write> out: array<f32>; // [rows, outputs]";
         let binding = &declared(line)[0];
-        assert_eq!((binding.index, binding.access, &*binding.name, &*binding.shape), (3, Access::Write, "out", "[rows, outputs]"));
+        assert_eq!(
+            (binding.index, binding.access, &*binding.name, &*binding.shape),
+            (3, Access::Write, "out", "[rows, outputs]")
+        );
     }
 }

@@ -1,17 +1,88 @@
-//! Owns: the numbers that make kernels fast, each with its reason.
+//! Owns: the numbers that make kernels fast, in one table, each with the device and the measurement behind it.
 //! Invariants: they follow from the shape of a weight, never from the number of rows (engine.md 3.7h).
 
-/// Threads of a workgroup: four subgroups of 32, small enough for any adapter (WebGPU grants 256).
-pub(crate) const THREADS: u32 = 128;
+use ss_backend::{Format, Matrix, Scalar};
 
-/// Inputs in a block: 16 bytes of 4-bit codes.
+/// A number that was chosen by measuring.
+#[derive(Debug)]
+pub(crate) struct Tuned {
+    pub(crate) name: &'static str,
+    pub(crate) value: u32,
+    /// Where it was measured.
+    pub(crate) device: &'static str,
+    /// What was measured, or why no other value will do.
+    pub(crate) note: &'static str,
+}
+
+/// Threads of a workgroup.
+pub(crate) const THREADS: Tuned = Tuned {
+    name: "threads",
+    value: 128,
+    device: "H200",
+    note: "four subgroups of 32; small enough for any adapter, WebGPU grants 256",
+};
+
+/// Most lanes that share an output.
+pub(crate) const MOST_LANES: Tuned = Tuned {
+    name: "most lanes",
+    value: 16,
+    device: "H200",
+    note: "past 16 the sum at the end costs more than the shorter walk gains",
+};
+
+/// Fewest units of a weight row that a lane walks.
+pub(crate) const FEWEST_STEPS: Tuned = Tuned {
+    name: "fewest steps",
+    value: 5,
+    device: "H200",
+    note: "2560 inputs of 4 bits then take 16 lanes and 640 take 4, the fastest there",
+};
+
+/// Outputs of a lane in the decode form of products, where there are enough of them for all of the device.
+pub(crate) const MOST_OUTPUTS: Tuned = Tuned {
+    name: "most outputs of a lane",
+    value: 4,
+    device: "none",
+    note: "not measured yet: a unit of inputs is read once for four weight rows",
+};
+
+/// Workgroups below which a product gives a lane fewer outputs.
+pub(crate) const FEWEST_GROUPS: Tuned = Tuned {
+    name: "fewest workgroups",
+    value: 264,
+    device: "none",
+    note: "not measured yet: two for each of the 132 processors of an H200",
+};
+
+/// Threads of a workgroup that walks all tokens or blocks of a row alone.
+pub(crate) const ROW_THREADS: Tuned = Tuned {
+    name: "threads of a row",
+    value: 256,
+    device: "none",
+    note: "not measured yet: a generated row has few workgroups, and WebGPU grants no more threads to one",
+};
+
+/// All of them.
+pub(crate) const TABLE: [&Tuned; 6] =
+    [&THREADS, &MOST_LANES, &FEWEST_STEPS, &MOST_OUTPUTS, &FEWEST_GROUPS, &ROW_THREADS];
+
+/// Inputs in a block of the expert kernels: 16 bytes of 4-bit codes.
 pub(crate) const BLOCK: u32 = 32;
 
-/// Most lanes that share an output. Past 16 the sum at the end costs more than the shorter walk gains.
-const MOST_LANES: u32 = 16;
+/// Quads of workgroup memory that `gemv.wgsl` has for inputs.
+const STAGED: u32 = 1152;
 
-/// Fewest blocks that a lane walks; 2560 inputs then take 16 lanes and 640 take 4, the fastest on an H200.
-const FEWEST_STEPS: u32 = 5;
+/// Rows at once in `gemv.wgsl`.
+pub(crate) const ROWS_AT_ONCE: u32 = 4;
+
+/// Most outputs of a lane that `gemv_weight.wgsl` has room for.
+pub(crate) const ROOM_FOR_OUTPUTS: u32 = 8;
+
+/// Most threads of a workgroup of `gdn_recurrence.wgsl`, which has a whole value head: what WebGPU grants.
+pub(crate) const RECURRENCE_THREADS: u32 = 256;
+
+/// Rows and outputs of a tile of `gemm.wgsl`.
+pub(crate) const GEMM_TILE: (u32, u32) = (32, 64);
 
 /// Slot writes that wait for a submission before they are submitted by themselves: a bound on staging memory.
 pub(crate) const MOST_PENDING_SLOTS: usize = 64;
@@ -19,21 +90,81 @@ pub(crate) const MOST_PENDING_SLOTS: usize = 64;
 /// Uploaded bytes that wait for a submission before they are submitted by themselves, for the same reason.
 pub(crate) const MOST_PENDING_BYTES: u64 = 256 << 20;
 
-/// Lanes that share an output of a weight with this many inputs.
-pub(crate) const fn lanes(inputs: u32) -> u32 {
+/// Lanes that share an output of a weight whose rows have this many units of 16 bytes.
+const fn lanes_for(units: u32) -> u32 {
     let mut lanes = 1;
-    while lanes < MOST_LANES && inputs / BLOCK >= 2 * lanes * FEWEST_STEPS {
+    while lanes < MOST_LANES.value && units >= 2 * lanes * FEWEST_STEPS.value {
         lanes *= 2;
     }
     lanes
 }
 
+/// Lanes that share an output of a 4-bit expert with this many inputs.
+pub(crate) const fn lanes(inputs: u32) -> u32 {
+    lanes_for(inputs / BLOCK)
+}
+
+/// How a product is spread over threads in the decode form (`gemv_weight.wgsl`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gemv {
+    /// Lanes that share an output.
+    pub(crate) lanes: u32,
+    /// Outputs of a lane.
+    pub(crate) outputs: u32,
+}
+
+impl Gemv {
+    /// Outputs of a workgroup.
+    pub(crate) const fn tile(self) -> u32 {
+        THREADS.value / self.lanes * self.outputs
+    }
+}
+
+/// Inputs in a unit of a weight's part; one of F32 numbers in rows of odd length has 8.
+pub(crate) const fn unit(format: Format) -> u32 {
+    match format {
+        Format::Affine { bits: 4, .. } => 32,
+        Format::Affine { .. } => 16,
+        Format::Dense(Scalar::F32) => 4,
+        Format::Dense(_) => 8,
+    }
+}
+
+/// The spread for a weight; `fixed` is the number of outputs of a lane where the kernel gives it.
+pub(crate) fn gemv(matrix: Matrix, fixed: Option<u32>) -> Gemv {
+    let unit = unit(matrix.format);
+    let units = matrix.cols.div_ceil(unit);
+    let mut shape = Gemv { lanes: lanes_for(units), outputs: fixed.unwrap_or(MOST_OUTPUTS.value) };
+    let few = |shape: Gemv| matrix.rows.div_ceil(shape.tile()) < FEWEST_GROUPS.value;
+    while fixed.is_none() && shape.outputs > 1 && few(shape) {
+        shape.outputs /= 2;
+    }
+    // One step of all rows at once must fit the staged inputs. F32 rows of odd length go by 8 inputs: room for both.
+    let fits = |lanes: u32| ROWS_AT_ONCE * (unit.max(8) / 4) * (lanes + 1) <= STAGED;
+    while few(shape) && 2 * shape.lanes <= THREADS.value && 2 * shape.lanes <= units && fits(2 * shape.lanes) {
+        shape.lanes *= 2;
+    }
+    shape
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    const fn q4(rows: u32, cols: u32) -> Matrix {
+        Matrix { rows, cols, format: Format::Affine { bits: 4, group: 64, scale: Scalar::Bf16 } }
+    }
+
     #[test]
-    fn the_released_shapes_get_the_lanes_that_were_measured() {
-        assert_eq!(super::lanes(2560), 16);
-        assert_eq!(super::lanes(640), 4);
-        assert_eq!(super::lanes(32), 1);
+    fn the_released_experts_get_the_lanes_that_were_measured() {
+        assert_eq!(lanes(2560), 16);
+        assert_eq!(lanes(640), 4);
+        assert_eq!(lanes(32), 1);
+    }
+
+    #[test]
+    fn wide_products_share_inputs_and_narrow_ones_fill_the_device() {
+        assert_eq!(gemv(q4(248_320, 2560), None), Gemv { lanes: 16, outputs: 4 });
+        assert_eq!(gemv(q4(320, 10_240), None), Gemv { lanes: 32, outputs: 1 });
     }
 }

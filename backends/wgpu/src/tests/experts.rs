@@ -96,7 +96,8 @@ fn both_halves_agree_with_the_oracle_over_odd_shapes() {
 fn both_halves_agree_with_the_reference_backend_in_every_form_and_profile() {
     let shape = Shape { hidden: 352, inner: 736, group: 32, scale: Scalar::Bf16 };
     let device = open(two_records(shape), ChunkAccess::Array, None);
-    let reference = Reference::new(ss_reference::Options { threads: 1, f16_inputs: true, ..Default::default() }).unwrap();
+    let reference =
+        Reference::new(ss_reference::Options { threads: 1, f16_inputs: true, ..Default::default() }).unwrap();
     let records = records(shape);
     let (pool, reference_pool) =
         (pool(&device, shape, POOL_SLOTS, &records), pool(&reference, shape, POOL_SLOTS, &records));

@@ -1,9 +1,11 @@
 //! Owns: opening the device under test, random records and inputs, and running one half of the experts.
 
+use std::sync::LazyLock;
+
 use ss_backend::op::{ExpertsIn, ExpertsOut};
 use ss_backend::{Arithmetic, Backend, Buffer, Form, Format, Matrix, Pool, RecordLayout, Recorder, Rows, Scalar};
 
-use crate::pipeline::Registry;
+use crate::registry::Registry;
 use crate::{AdapterChoice, ChunkAccess, Options, WgpuBackend};
 
 /// Replaces text in every kernel.
@@ -11,10 +13,22 @@ pub(super) type Mutation = (&'static str, &'static str);
 
 /// Opens software Vulkan with chunks of at most `chunk_bytes`.
 pub(super) fn open(chunk_bytes: Option<u64>, chunk_access: ChunkAccess, mutation: Option<Mutation>) -> WgpuBackend {
-    let adapter = AdapterChoice::Named("llvmpipe".to_owned());
     let mut registry = Registry::default();
     registry.mutation = mutation;
-    match WgpuBackend::with_registry(Options { adapter, chunk_bytes, chunk_access }, registry) {
+    open_with(chunk_bytes, chunk_access, registry)
+}
+
+/// One device for all tests that change nothing about it, so that kernels are built once.
+pub(super) fn shared() -> &'static WgpuBackend {
+    static DEVICE: LazyLock<WgpuBackend> = LazyLock::new(|| open(None, ChunkAccess::Array, None));
+    &DEVICE
+}
+
+/// The same with a registry of one's own.
+pub(super) fn open_with(chunk_bytes: Option<u64>, chunk_access: ChunkAccess, registry: Registry) -> WgpuBackend {
+    let adapter = AdapterChoice::Named("llvmpipe".to_owned());
+    let options = Options { chunk_bytes, chunk_access, f16_inputs: Some(true), ..Options::new(adapter) };
+    match WgpuBackend::with_registry(options, registry) {
         Ok(backend) => backend,
         Err(error) => panic!("these tests need software Vulkan: run `scripts/install-mesa.sh`; {error}"),
     }

@@ -1,16 +1,16 @@
 //! Owns: what can be known of a kernel without a model: the order and rounding of permuted inputs, and that every
 //! kernel can be said in Metal's language.
 
-use std::num::NonZeroU32;
-
 use naga::back::msl;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
+use ss_backend::{Arithmetic, Scope, Site, Stage};
 
-use super::fixture::{Random, bits, contents, filled, open};
+use super::fixture::{Random, bits, contents, filled, open, shared};
 use crate::ChunkAccess;
-use crate::backend::{Dispatch, Step};
-use crate::memory::Stored;
-use crate::pipeline::{Family, Key, PoolBinding};
+use crate::encoding::{Encoding, Launch};
+use crate::ops::{self, experts};
+use crate::registry::{Kernel, Key, constants, source};
+use crate::selftest::{self, cases};
 
 /// The bit that tells a number from its negative.
 const SIGN: u32 = 1 << 31;
@@ -18,24 +18,22 @@ const SIGN: u32 = 1 << 31;
 /// Runs `permute_inputs.wgsl` over `rows` rows of `inputs` numbers.
 fn permuted(x: &[f32], rows: u32, inputs: u32, lanes: u32, rounded: bool) -> Vec<f32> {
     let backend = open(None, ChunkAccess::Array, None);
-    let constants = vec![("INPUTS", inputs), ("LANES", lanes), ("ROUNDED", u32::from(rounded)), ("THREADS", 64)];
-    let key = Key { family: Family::PermuteInputs, pool: PoolBinding::None, constants };
-    let kernel = backend.shared().registry.kernel(&backend.shared().device, key).unwrap();
     let width = (inputs / 32).next_multiple_of(lanes) * 32;
     let (from, to) = (filled(&backend, x), filled(&backend, &vec![0.0f32; (rows * width) as usize]));
-    let raw = |buffer| &Stored::of(buffer).unwrap().block.raw;
-    let entries = [(0, &from), (1, &to)]
-        .map(|(binding, buffer)| wgpu::BindGroupEntry { binding, resource: raw(buffer).as_entire_binding() });
-    let arguments = backend.shared().device.raw.create_bind_group(&wgpu::BindGroupDescriptor {
-        label: None,
-        layout: &kernel.arguments,
-        entries: &entries,
-    });
-    let grid = (width.div_ceil(4 * 64), rows);
-    backend
-        .shared()
-        .run(&[Step::Dispatch(Dispatch { kernel, pool: None, arguments, immediates: vec![0], grid })])
-        .unwrap();
+    let mut steps = Vec::new();
+    let (shared, site) = (backend.shared(), Site { scope: Scope::Whole, stage: Stage::State });
+    let mut enc = Encoding { shared, arithmetic: Arithmetic::Exact, site, op: "test", steps: &mut steps };
+    let (x, out) = (enc.view(&from, "x", from.bytes() / 4).unwrap(), enc.view(&to, "out", to.bytes() / 4).unwrap());
+    enc.launch(&Launch {
+        kernel: &experts::PERMUTE_INPUTS,
+        constants: &[("INPUTS", inputs), ("LANES", lanes), ("ROUNDED", u32::from(rounded)), ("THREADS", 64)],
+        views: &[&x, &out],
+        weights: &[],
+        immediates: &[0],
+        grid: [width.div_ceil(4 * 64), rows, 1],
+    })
+    .unwrap();
+    backend.shared().run(&steps).unwrap();
     contents(&backend, &to)
 }
 
@@ -115,49 +113,32 @@ fn rounding_to_f16_has_the_bits_of_nearest_even() {
     assert!(bits(&nan).iter().all(|bits| bits & !SIGN > f32::INFINITY.to_bits()), "{nan:?}");
 }
 
-/// The constants that make up a kernel of the released shape.
-fn constants(family: Family) -> Vec<(&'static str, f64)> {
-    let shared = [("INPUTS", 2560), ("OUTPUTS", 640), ("GROUP", 64), ("SCALAR", 0), ("LANES", 16), ("TILE", 8)];
-    let parts: &[(&'static str, u32)] = match family {
-        Family::PermuteInputs => &[("INPUTS", 2560), ("LANES", 16), ("ROUNDED", 1), ("THREADS", 128)],
-        Family::ExpertsGateUp => &[
-            ("RECORD_QUADS", 172_800),
-            ("GATE_CODES", 0),
-            ("GATE_SCALES", 1),
-            ("GATE_BIASES", 2),
-            ("UP_CODES", 3),
-            ("UP_SCALES", 4),
-            ("UP_BIASES", 5),
-        ],
-        Family::ExpertsDown => &[("RECORD_QUADS", 172_800), ("DOWN_CODES", 0), ("DOWN_SCALES", 1), ("DOWN_BIASES", 2)],
-    };
-    let shared: &[(&'static str, u32)] = if family == Family::PermuteInputs { &[] } else { &shared };
-    shared.iter().chain(parts).map(|&(name, value)| (name, f64::from(value))).collect()
-}
-
 /// Says a kernel in Metal's language.
-fn metal(family: Family, pool: PoolBinding) -> Result<String, Box<dyn std::error::Error>> {
-    let module = naga::front::wgsl::parse_str(&family.source(pool))?;
+fn metal(kernel: &Kernel, key: &Key) -> Result<String, Box<dyn std::error::Error>> {
+    let module = naga::front::wgsl::parse_str(&source(kernel, key))?;
     let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module)?;
-    let constants = constants(family).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let constants = constants(kernel, key).into_iter().collect();
     let (module, info) = naga::back::pipeline_constants::process_overrides(&module, &info, None, &constants)?;
     // As wgpu does it on macOS 13: binding arrays are argument buffers from 3.0 on.
     let options = msl::Options { lang_version: (3, 0), fake_missing_bindings: true, ..msl::Options::default() };
     Ok(msl::write_string(&module, &info, &options, &msl::PipelineOptions::default())?.0)
 }
 
+/// Every kernel in every key that the cases ask for.
 #[test]
 fn every_kernel_lowers_to_metal() {
-    let array = PoolBinding::Array(NonZeroU32::new(20).unwrap());
-    let kernels = [
-        (Family::PermuteInputs, PoolBinding::None),
-        (Family::ExpertsGateUp, array),
-        (Family::ExpertsGateUp, PoolBinding::Chunk),
-        (Family::ExpertsDown, array),
-        (Family::ExpertsDown, PoolBinding::Chunk),
-    ];
-    for (family, pool) in kernels {
-        let text = metal(family, pool).unwrap_or_else(|error| panic!("{family:?} over {pool:?}: {error}"));
-        assert!(text.contains("kernel void main_"), "{text}");
+    let one_by_one = open(None, ChunkAccess::OneByOne, None);
+    for (device, operations) in [(shared(), ""), (&one_by_one, "Experts")] {
+        for case in cases().iter().filter(|case| case.operation().contains(operations)) {
+            for &mode in case.modes() {
+                case.run(device, mode, &selftest::whole(&**case, mode)).unwrap();
+            }
+        }
+        for key in device.shared().registry.keys() {
+            let kernel = ops::KERNELS.iter().copied().flatten().find(|kernel| kernel.name() == key.kernel);
+            let kernel = kernel.unwrap_or_else(|| panic!("{} is not in the list of kernels", key.kernel));
+            let text = metal(kernel, &key).unwrap_or_else(|error| panic!("{key:?}: {error}"));
+            assert!(text.contains("kernel void main_"), "{text}");
+        }
     }
 }

@@ -7,3 +7,5 @@ mod fixture;
 mod kernels;
 mod memory;
 mod oracle;
+mod overrides;
+mod rules;

@@ -1,0 +1,87 @@
+//! Owns: the way from an operation to the module that encodes it, and the list of all kernels.
+//! Refuses: order; the backend walks the recorder.
+//! Invariants: a family of operations is one file here, with kernels of the same names in `wgsl/`.
+
+mod copy;
+mod embed;
+pub(crate) mod experts;
+mod gdn;
+mod head;
+mod hyper;
+pub(crate) mod linear;
+mod mtp;
+mod ple;
+mod qsa;
+
+use ss_backend::{Op, Result};
+
+use crate::encoding::Encoding;
+use crate::registry::Kernel;
+
+/// Every kernel, a family after the other.
+pub(crate) const KERNELS: &[&[&Kernel]] = &[
+    linear::KERNELS,
+    embed::KERNELS,
+    hyper::KERNELS,
+    experts::KERNELS,
+    mtp::KERNELS,
+    copy::KERNELS,
+    gdn::KERNELS,
+    ple::KERNELS,
+    qsa::KERNELS,
+];
+
+/// Name of an operation, for errors.
+pub(crate) fn name(op: &Op) -> &'static str {
+    match op {
+        Op::Embed(_) => "Embed",
+        Op::PleProject(_) => "PleProject",
+        Op::PleMix(_) => "PleMix",
+        Op::HcRead(_) => "HcRead",
+        Op::ProjectWrite(_) => "ProjectWrite",
+        Op::GdnProject(_) => "GdnProject",
+        Op::GdnMix(_) => "GdnMix",
+        Op::GdnReplay(_) => "GdnReplay",
+        Op::Window(_) => "Window",
+        Op::QsaProject(_) => "QsaProject",
+        Op::QsaAppend(_) => "QsaAppend",
+        Op::QsaSelect(_) => "QsaSelect",
+        Op::QsaAttend(_) => "QsaAttend",
+        Op::Route(_) => "Route",
+        Op::ExpertsIn(_) => "ExpertsIn",
+        Op::ExpertsOut(_) => "ExpertsOut",
+        Op::Combine(_) => "Combine",
+        Op::MtpFuse(_) => "MtpFuse",
+        Op::Head(_) => "Head",
+        Op::Copy(_) => "Copy",
+    }
+}
+
+/// Checks an operation and records its dispatches.
+///
+/// # Errors
+/// [`Error::Refused`](ss_backend::Error::Refused) when its sizes or buffers do not fit together,
+/// [`Error::Unavailable`](ss_backend::Error::Unavailable) when there is no kernel for it.
+pub(crate) fn encode(enc: &mut Encoding<'_>, op: &Op) -> Result<()> {
+    match op {
+        Op::Embed(op) => embed::embed(enc, op),
+        Op::PleProject(op) => ple::project(enc, op),
+        Op::PleMix(op) => ple::mix(enc, op),
+        Op::HcRead(op) => hyper::read(enc, op),
+        Op::ProjectWrite(op) => hyper::project_write(enc, op),
+        Op::GdnProject(op) => gdn::project(enc, op),
+        Op::GdnMix(op) => gdn::mix(enc, op),
+        Op::GdnReplay(op) => gdn::replay(enc, op),
+        Op::Window(op) => copy::window(enc, op),
+        Op::QsaProject(op) => qsa::project(enc, op),
+        Op::QsaAppend(op) => qsa::append(enc, op),
+        Op::QsaSelect(op) => qsa::select(enc, op),
+        Op::QsaAttend(op) => qsa::attend(enc, op),
+        Op::ExpertsIn(op) => experts::gate_up(enc, op),
+        Op::ExpertsOut(op) => experts::down(enc, op),
+        Op::MtpFuse(op) => mtp::fuse(enc, op),
+        Op::Head(op) => head::head(enc, op),
+        Op::Copy(op) => copy::copy(enc, op),
+        _ => Err(enc.unavailable("this operation yet")),
+    }
+}

@@ -1,0 +1,51 @@
+//! Owns: the promises of overrides: another module for a key takes the very bindings, immediates and place of the WGSL.
+
+use ss_backend::Backend;
+
+use super::fixture::{open_with, shared};
+use crate::ChunkAccess;
+use crate::registry::{Key, Override, Registry, Replacement};
+use crate::selftest::rig::MODES;
+use crate::selftest::{self, cases};
+
+/// Replaces the embedding by one that writes sevens.
+struct Sevens;
+
+const SEVENS: &str = "
+    struct Task { first: u32, bound: u32, copies: u32 }
+    var<immediate> task: Task;
+    @group(0) @binding(0) var<storage, read> ids: array<u32>;
+    @group(0) @binding(1) var<storage, read_write> out: array<f32>;
+    @group(0) @binding(2) var<storage, read> codes: array<u32>;
+    @compute @workgroup_size(128)
+    fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+        for (var i = id.y * groups.x * 128u + id.x; i < arrayLength(&out); i += groups.x * groups.y * 128u) {
+            out[i] = 7.0 + 0.0 * f32(ids[0] + codes[0] + task.copies);
+        }
+    }";
+
+impl Override for Sevens {
+    fn module(&self, device: &wgpu::Device, key: &Key) -> Option<Replacement> {
+        let source = wgpu::ShaderSource::Wgsl(SEVENS.into());
+        let module = || device.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
+        (key.kernel == "embed").then(|| Replacement { module: module(), takes_constants: false })
+    }
+}
+
+#[test]
+fn an_override_runs_in_place_of_its_kernel_and_of_no_other() {
+    let changed = open_with(None, ChunkAccess::Array, Registry::with_overrides(vec![Box::new(Sevens)]));
+    for case in cases().iter().filter(|case| ["Embed", "Window"].contains(&case.operation())) {
+        let split = selftest::whole(&**case, MODES[0]);
+        let outcome = case.run(&changed, MODES[0], &split).unwrap();
+        if case.operation() == "Window" {
+            assert_eq!(outcome, case.run(shared(), MODES[0], &split).unwrap());
+            continue;
+        }
+        for (name, values) in outcome.values {
+            let selftest::Values::Numbers(numbers) = values else { panic!("{name} are ids") };
+            assert!(numbers.iter().all(|&number| number == 7.0), "{}: {name}", case.shape());
+        }
+    }
+    assert!(changed.counters().dispatches > 0);
+}
