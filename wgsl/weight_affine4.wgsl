@@ -15,10 +15,6 @@ const W_QUADS = 8u;
 override W_UNITS: u32 = W_COLS / W_UNIT;
 override W_GROUPS: u32 = W_COLS / W_GROUP;
 
-@group(0) @binding(W_0) var<storage, read> W_codes: array<vec4<u32>>; // [ROWS, UNITS]
-@group(0) @binding(W_1) var<storage, read> W_scales: array<u32>; // [ROWS, GROUPS] numbers of SCALAR
-@group(0) @binding(W_2) var<storage, read> W_biases: array<u32>; // [ROWS, GROUPS] numbers of SCALAR
-
 struct W_Unit {
     codes: vec4<u32>,
     scale: f32,
@@ -29,9 +25,9 @@ fn W_load(row: u32, unit: u32) -> W_Unit {
     let group = row * W_GROUPS + unit / (W_GROUP / W_UNIT);
     let word = word_of(group, W_SCALAR);
     return W_Unit(
-        W_codes[row * W_UNITS + unit],
-        number_in(W_scales[word], group, W_SCALAR),
-        number_in(W_biases[word], group, W_SCALAR),
+        W_code_quad(row * W_UNITS + unit),
+        number_in(W_scale_word(word), group, W_SCALAR),
+        number_in(W_bias_word(word), group, W_SCALAR),
     );
 }
 

@@ -9,14 +9,12 @@ const W_UNIT = 8u;
 const W_QUADS = 2u;
 override W_UNITS: u32 = W_COLS / W_UNIT;
 
-@group(0) @binding(W_0) var<storage, read> W_codes: array<vec4<u32>>; // [ROWS, UNITS]
-
 struct W_Unit {
     words: vec4<u32>,
 }
 
 fn W_load(row: u32, unit: u32) -> W_Unit {
-    return W_Unit(W_codes[row * W_UNITS + unit]);
+    return W_Unit(W_code_quad(row * W_UNITS + unit));
 }
 
 // The numbers of a unit, in order.

@@ -8,14 +8,12 @@ const W_UNIT = 4u;
 const W_QUADS = 1u;
 override W_UNITS: u32 = W_COLS / W_UNIT;
 
-@group(0) @binding(W_0) var<storage, read> W_codes: array<vec4<f32>>; // [ROWS, UNITS]
-
 struct W_Unit {
     numbers: vec4<f32>,
 }
 
 fn W_load(row: u32, unit: u32) -> W_Unit {
-    return W_Unit(W_codes[row * W_UNITS + unit]);
+    return W_Unit(bitcast<vec4<f32>>(W_code_quad(row * W_UNITS + unit)));
 }
 
 // The numbers of a unit, in order.

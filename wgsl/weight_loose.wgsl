@@ -9,8 +9,6 @@ const W_UNIT = 8u;
 const W_QUADS = 2u;
 override W_UNITS: u32 = (W_COLS + W_UNIT - 1u) / W_UNIT;
 
-@group(0) @binding(W_0) var<storage, read> W_codes: array<u32>; // [ROWS, COLS] numbers of SCALAR
-
 struct W_Unit {
     first: vec4<f32>,
     second: vec4<f32>,
@@ -21,7 +19,7 @@ fn W_number(row: u32, col: u32) -> f32 {
         return 0.0;
     }
     let index = row * W_COLS + col;
-    return number_in(W_codes[word_of(index, W_SCALAR)], index, W_SCALAR);
+    return number_in(W_code_word(word_of(index, W_SCALAR)), index, W_SCALAR);
 }
 
 fn W_quad(row: u32, col: u32) -> vec4<f32> {

@@ -6,16 +6,19 @@
 
 use std::sync::Arc;
 
-use ss_backend::{Arithmetic, Buffer, Error, Format, Linear, Matrix, Memory, Result, Rows, Site};
+use ss_backend::{Arithmetic, Buffer, Error, Format, Linear, Matrix, Memory, Part, Result, Rows, Site};
 
 use crate::backend::{Dispatch, Shared, Step};
 use crate::memory::Stored;
 use crate::pool::Chunks;
-use crate::registry::{Access, Kernel, Key, PoolBinding, WeightKey};
+use crate::registry::{Access, Kernel, Key, Place, PoolBinding, WeightKey};
 use crate::tuning;
 
 /// Bytes of a number or an id.
 const WORD_BYTES: u64 = 4;
+
+/// Bytes that kernels load of codes at once.
+pub(crate) const QUAD_BYTES: u64 = 16;
 
 /// An operation while it becomes dispatches.
 pub(crate) struct Encoding<'a> {
@@ -39,12 +42,16 @@ pub(crate) struct View {
 #[derive(Clone, Debug)]
 pub(crate) struct Weight {
     pub(crate) matrix: Matrix,
-    /// Codes, then scales and biases of an affine weight.
+    /// Codes, then scales and biases of an affine weight; empty where it lies in slots.
     pieces: Vec<View>,
     /// Decode form: outputs of a lane and the rows between them, where the kernel gives them.
     outputs: Option<(u32, u32)>,
+    /// Decode form: the spread, where the weight alone does not give it.
+    spread: Option<tuning::Gemv>,
     /// Prompt form: whether inputs are rounded to F16.
     rounded: bool,
+    /// Where it lies in an expert record, if it is a projection of one.
+    place: Option<Place>,
 }
 
 /// Some rows of a weight, in pieces that a kernel can bind.
@@ -151,13 +158,7 @@ impl Encoding<'_> {
     /// A weight that may have to be bound in [`row_ranges`](Self::row_ranges).
     pub(crate) fn large_weight(&self, linear: &Linear, field: &str, rows: u32, cols: u32) -> Result<Weight> {
         let matrix = linear.matrix;
-        if (matrix.rows, matrix.cols) != (rows, cols) {
-            let have = format!("[{}, {}]", matrix.rows, matrix.cols);
-            return Err(self.refuse(format_args!("`{field}` has shape {have}, expected [{rows}, {cols}]")));
-        }
-        if !supported(matrix) {
-            return Err(self.refuse(format_args!("`{field}` has a format outside the envelope: {:?}", matrix.format)));
-        }
+        self.known(matrix, field, rows, cols)?;
         let mut pieces = vec![self.unbound(&linear.codes, field, matrix.code_bytes())?];
         if matrix.format.is_affine() {
             for side in [&linear.scales, &linear.biases] {
@@ -166,7 +167,36 @@ impl Encoding<'_> {
                 pieces.push(self.unbound(side, field, matrix.scale_bytes())?);
             }
         }
-        Ok(Weight { matrix, pieces, outputs: None, rounded: false })
+        Ok(Weight { matrix, pieces, outputs: None, spread: None, rounded: false, place: None })
+    }
+
+    /// A projection of the experts in a pool, of `rows` outputs from `cols` inputs.
+    pub(crate) fn slot_weight(&self, part: &Part, field: &str, rows: u32, cols: u32) -> Result<Weight> {
+        let matrix = part.matrix;
+        self.known(matrix, field, rows, cols)?;
+        let units = |offset: u64, unit: u64| {
+            let whole = if offset.is_multiple_of(unit) { u32::try_from(offset / unit).ok() } else { None };
+            whole.ok_or_else(|| self.refuse(format_args!("`{field}` lies at byte {offset} of an expert record")))
+        };
+        let place = Place {
+            codes: units(part.codes.offset, QUAD_BYTES)?,
+            scales: units(part.scales.offset, WORD_BYTES)?,
+            biases: units(part.biases.offset, WORD_BYTES)?,
+        };
+        let spread = Some(tuning::gemv_in_slot(matrix));
+        Ok(Weight { matrix, pieces: Vec::new(), outputs: None, spread, rounded: false, place: Some(place) })
+    }
+
+    /// Refuses a weight of another shape, and one outside the envelope.
+    fn known(&self, matrix: Matrix, field: &str, rows: u32, cols: u32) -> Result<()> {
+        if (matrix.rows, matrix.cols) != (rows, cols) {
+            let have = format!("[{}, {}]", matrix.rows, matrix.cols);
+            return Err(self.refuse(format_args!("`{field}` has shape {have}, expected [{rows}, {cols}]")));
+        }
+        if !supported(matrix) {
+            return Err(self.refuse(format_args!("`{field}` has a format outside the envelope: {:?}", matrix.format)));
+        }
+        Ok(())
     }
 
     /// The weight in ranges of rows that a kernel can bind: one, unless the device's limit is small.
@@ -289,9 +319,16 @@ impl Weight {
         self
     }
 
+    /// The same weights, both spread in the same way, so that their outputs meet in one thread.
+    pub(crate) fn paired(mut self, mut other: Self) -> (Self, Self) {
+        let spread = self.spread().least(other.spread());
+        (self.spread, other.spread) = (Some(spread), Some(spread));
+        (self, other)
+    }
+
     /// How the decode form spreads it.
     pub(crate) fn spread(&self) -> tuning::Gemv {
-        tuning::gemv(self.matrix, self.outputs.map(|(count, _)| count))
+        self.key().spread()
     }
 
     /// Workgroups of the decode form over `outputs` of its outputs.
@@ -305,7 +342,8 @@ impl Weight {
     }
 
     fn key(&self) -> WeightKey {
-        WeightKey { matrix: self.matrix, outputs: self.outputs, rounded: self.rounded }
+        let &Weight { matrix, outputs, spread, rounded, place, .. } = self;
+        WeightKey { matrix, outputs, spread, rounded, place }
     }
 
     fn cut(&self, first: u32, rows: u32) -> Weight {

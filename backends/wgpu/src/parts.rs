@@ -14,6 +14,25 @@ pub(crate) const POOL_ARRAY: Part =
 pub(crate) const POOL_CHUNK: Part =
     Part { file: "pool_chunk.wgsl", text: include_str!("../../../wgsl/pool_chunk.wgsl") };
 
+/// The slot at hand.
+pub(crate) const SLOT: Part = Part { file: "slot.wgsl", text: include_str!("../../../wgsl/slot.wgsl") };
+
+/// A weight in the slot at hand.
+pub(crate) const SLOT_WEIGHT: Part =
+    Part { file: "slot_weight.wgsl", text: include_str!("../../../wgsl/slot_weight.wgsl") };
+
+/// An affine weight in buffers of its own.
+pub(crate) const BOUND_AFFINE: Part =
+    Part { file: "bound_affine.wgsl", text: include_str!("../../../wgsl/bound_affine.wgsl") };
+
+/// A dense weight with rows of whole quads in a buffer of its own.
+pub(crate) const BOUND_QUADS: Part =
+    Part { file: "bound_quads.wgsl", text: include_str!("../../../wgsl/bound_quads.wgsl") };
+
+/// A dense weight with rows of any length in a buffer of its own.
+pub(crate) const BOUND_WORDS: Part =
+    Part { file: "bound_words.wgsl", text: include_str!("../../../wgsl/bound_words.wgsl") };
+
 /// A weight of 4-bit codes.
 pub(crate) const WEIGHT_AFFINE4: Part =
     Part { file: "weight_affine4.wgsl", text: include_str!("../../../wgsl/weight_affine4.wgsl") };

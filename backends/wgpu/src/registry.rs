@@ -80,8 +80,36 @@ pub(crate) struct WeightKey {
     pub(crate) matrix: Matrix,
     /// Decode form: outputs of a lane, if the kernel says so, and the rows between them.
     pub(crate) outputs: Option<(u32, u32)>,
+    /// Decode form: how it is spread, where that does not follow from the weight alone.
+    pub(crate) spread: Option<tuning::Gemv>,
     /// Prompt form: whether inputs are rounded to F16.
     pub(crate) rounded: bool,
+    /// Where it lies in an expert record; none: in buffers of its own.
+    pub(crate) place: Option<Place>,
+}
+
+/// Where a projection lies in its expert record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    /// First codes or dense numbers, in 16 bytes.
+    pub(crate) codes: u32,
+    /// First scale, in 4 bytes.
+    pub(crate) scales: u32,
+    /// First bias, in 4 bytes.
+    pub(crate) biases: u32,
+}
+
+impl WeightKey {
+    /// How the decode form spreads it.
+    pub(crate) fn spread(&self) -> tuning::Gemv {
+        self.spread.unwrap_or_else(|| tuning::gemv(self.matrix, self.outputs.map(|(count, _)| count)))
+    }
+}
+
+impl Place {
+    const fn constants(self) -> [(&'static str, u32); 3] {
+        [("CODES", self.codes), ("SCALES", self.scales), ("BIASES", self.biases)]
+    }
 }
 
 /// How a kernel sees the slot pool.
@@ -266,10 +294,10 @@ pub(crate) fn source(kernel: &Kernel, key: &Key) -> String {
     text.extend(once.map(|part| Cow::from(part.text)));
     let mut next = own_bindings(kernel);
     for (name, weight) in kernel.weights.iter().zip(&key.weights) {
-        let format = weight_part(weight.matrix);
-        text.push(named(format.text, name, next).into());
-        next += declared(format.text).len() as u32;
-        text.extend(per_weight.map(|part| Cow::from(named(part.text, name, next))));
+        let holder = holder_part(weight);
+        let parts = [holder, weight_part(weight.matrix)].into_iter().chain(per_weight);
+        text.extend(parts.map(|part| Cow::from(named(part.text, name, next))));
+        next += declared(holder.text).len() as u32;
     }
     text.push(kernel.main.text.into());
     text.join("\n")
@@ -293,16 +321,28 @@ pub(crate) fn constants(kernel: &Kernel, key: &Key) -> Vec<(String, f64)> {
             Product::Gemv => gemv_constants(weight),
             Product::Gemm => vec![("ROUNDED", u32::from(weight.rounded))],
         };
-        let constants = weight_constants(weight.matrix).into_iter().chain(product);
+        let place = weight.place.map(|place| place.constants()).into_iter().flatten();
+        let constants = weight_constants(weight.matrix).into_iter().chain(product).chain(place);
         all.extend(constants.map(|(constant, value)| (format!("{name}_{constant}"), value)));
     }
     all.into_iter().map(|(name, value)| (name, f64::from(value))).collect()
 }
 
 fn gemv_constants(weight: &WeightKey) -> Vec<(&'static str, u32)> {
-    let shape = tuning::gemv(weight.matrix, weight.outputs.map(|(count, _)| count));
+    let shape = weight.spread();
     let apart = weight.outputs.map_or(1, |(_, apart)| apart);
     vec![("LANES", shape.lanes), ("OUTPUTS", shape.outputs), ("APART", apart)]
+}
+
+/// The part that says where a weight lies.
+fn holder_part(weight: &WeightKey) -> &'static Part {
+    let format = weight_part(weight.matrix).file;
+    match weight.place {
+        Some(_) => &parts::SLOT_WEIGHT,
+        None if weight.matrix.format.is_affine() => &parts::BOUND_AFFINE,
+        None if format == parts::WEIGHT_LOOSE.file => &parts::BOUND_WORDS,
+        None => &parts::BOUND_QUADS,
+    }
 }
 
 /// The part for a weight's format.

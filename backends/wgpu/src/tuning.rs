@@ -54,6 +54,14 @@ pub(crate) const FEWEST_GROUPS: Tuned = Tuned {
     note: "not measured yet: two for each of the 132 processors of an H200",
 };
 
+/// Outputs of a lane in the decode form of the experts.
+pub(crate) const EXPERT_OUTPUTS: Tuned = Tuned {
+    name: "outputs of an expert's lane",
+    value: 2,
+    device: "none",
+    note: "not measured yet: ten choices fill the device, and two outputs halve the inputs that are staged",
+};
+
 /// Threads of a workgroup that walks all tokens or blocks of a row alone.
 pub(crate) const ROW_THREADS: Tuned = Tuned {
     name: "threads of a row",
@@ -63,11 +71,8 @@ pub(crate) const ROW_THREADS: Tuned = Tuned {
 };
 
 /// All of them.
-pub(crate) const TABLE: [&Tuned; 6] =
-    [&THREADS, &MOST_LANES, &FEWEST_STEPS, &MOST_OUTPUTS, &FEWEST_GROUPS, &ROW_THREADS];
-
-/// Inputs in a block of the expert kernels: 16 bytes of 4-bit codes.
-pub(crate) const BLOCK: u32 = 32;
+pub(crate) const TABLE: [&Tuned; 7] =
+    [&THREADS, &MOST_LANES, &FEWEST_STEPS, &MOST_OUTPUTS, &FEWEST_GROUPS, &EXPERT_OUTPUTS, &ROW_THREADS];
 
 /// Quads of workgroup memory that `gemv.wgsl` has for inputs.
 const STAGED: u32 = 1152;
@@ -99,13 +104,8 @@ const fn lanes_for(units: u32) -> u32 {
     lanes
 }
 
-/// Lanes that share an output of a 4-bit expert with this many inputs.
-pub(crate) const fn lanes(inputs: u32) -> u32 {
-    lanes_for(inputs / BLOCK)
-}
-
 /// How a product is spread over threads in the decode form (`gemv_weight.wgsl`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Gemv {
     /// Lanes that share an output.
     pub(crate) lanes: u32,
@@ -117,6 +117,11 @@ impl Gemv {
     /// Outputs of a workgroup.
     pub(crate) const fn tile(self) -> u32 {
         THREADS.value / self.lanes * self.outputs
+    }
+
+    /// The spread for two weights whose outputs meet: the fewer of both, which fits the staged inputs of both.
+    pub(crate) fn least(self, other: Self) -> Self {
+        Gemv { lanes: self.lanes.min(other.lanes), outputs: self.outputs.min(other.outputs) }
     }
 }
 
@@ -147,6 +152,11 @@ pub(crate) fn gemv(matrix: Matrix, fixed: Option<u32>) -> Gemv {
     shape
 }
 
+/// The spread for a projection of an expert, whose pairs fill the device by their number.
+pub(crate) const fn gemv_in_slot(matrix: Matrix) -> Gemv {
+    Gemv { lanes: lanes_for(matrix.cols.div_ceil(unit(matrix.format))), outputs: EXPERT_OUTPUTS.value }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,9 +167,9 @@ mod tests {
 
     #[test]
     fn the_released_experts_get_the_lanes_that_were_measured() {
-        assert_eq!(lanes(2560), 16);
-        assert_eq!(lanes(640), 4);
-        assert_eq!(lanes(32), 1);
+        assert_eq!(gemv_in_slot(q4(640, 2560)).lanes, 16);
+        assert_eq!(gemv_in_slot(q4(2560, 640)).lanes, 4);
+        assert_eq!(gemv_in_slot(q4(64, 32)).lanes, 1);
     }
 
     #[test]

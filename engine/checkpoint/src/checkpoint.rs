@@ -381,10 +381,7 @@ fn read_config(dir: &Path) -> Result<Value> {
     }
     let path = dir.join(CONFIG);
     if !present(&path) {
-        return Err(Error::Missing {
-            path,
-            needed: "a model directory holds config.json; check the path",
-        });
+        return Err(Error::Missing { path, needed: "a model directory holds config.json; check the path" });
     }
     read_json(&path)
 }

@@ -39,7 +39,8 @@ impl Words {
         stop_ids.extend(ENDS.iter().filter_map(|text| tokenizer.id_of(text)));
         stop_ids.sort_unstable();
         stop_ids.dedup();
-        let longest = (0..tokenizer.vocabulary() as u32).map(|id| tokenizer.bytes_of(id).len()).max().unwrap_or(1).max(1);
+        let longest =
+            (0..tokenizer.vocabulary() as u32).map(|id| tokenizer.bytes_of(id).len()).max().unwrap_or(1).max(1);
         Ok(Words { tokenizer, longest, template, stop_ids })
     }
 }

@@ -40,7 +40,9 @@ pub enum Error {
     #[error("this sequence state was left half-updated by a pass that failed; start again from an earlier fork")]
     TornState,
     /// Numbers that no healthy model gives.
-    #[error("{dir}: the model gave numbers that are not finite, so its files are damaged; compare them with the published checksums")]
+    #[error(
+        "{dir}: the model gave numbers that are not finite, so its files are damaged; compare them with the published checksums"
+    )]
     NotFinite {
         /// The model directory.
         dir: std::path::PathBuf,

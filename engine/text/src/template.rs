@@ -89,7 +89,13 @@ impl Template {
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", strftime_now);
         environment.add_template_owned(NAME, source.to_owned()).map_err(refuse)?;
-        Ok(Template { path: path.to_owned(), environment, tokens: Vec::new(), edges: edges.to_vec(), patience: PATIENCE })
+        Ok(Template {
+            path: path.to_owned(),
+            environment,
+            tokens: Vec::new(),
+            edges: edges.to_vec(),
+            patience: PATIENCE,
+        })
     }
 
     /// Renders `messages` with `tools` (OpenAI form, left undefined when empty) and the template's variables `options`

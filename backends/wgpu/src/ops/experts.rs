@@ -1,248 +1,286 @@
-//! Owns: the dispatches of [`ExpertsIn`] and [`ExpertsOut`] over a pool of 4-bit affine records.
-//! Refuses: records in other formats, the shared expert, and buffers larger than a kernel can bind.
-//! Invariants: the constants of a kernel follow from the record's layout and the form of the rows; rows, choices and
-//! the pool's chunks are immediates, which enter no sum.
+//! Owns: the dispatches of [`ExpertsIn`] and [`ExpertsOut`]: experts in the slots of a pool, and the shared expert
+//! (architecture.md section 8).
+//!
+//! In: `out[p] = silu(gate u[row]) * (up u[row])` for each pair `p = (row, choice)` that has a slot. Out: `down x[p]`,
+//! unweighted.
+//!
+//! Refuses: records in formats outside the envelope, and buffers larger than a kernel can bind.
+//! Invariants: one dispatch in the decode form, the shared expert included; in the prompt form pairs are put in the order
+//! of their slots and multiplied in tiles, which changes no sum. Rows, choices and the pool's chunks are immediates.
 
-use ss_backend::op::{ExpertsIn, ExpertsOut};
-use ss_backend::{Buffer, Error, Format, Part as Projection, RecordLayout, Result, Rows, Scalar};
+use ss_backend::op::{ExpertsIn, ExpertsOut, SharedIn, SharedOut};
+use ss_backend::{Buffer, Form, Pool, RecordLayout, Result, Rows};
 
-use crate::encoding::{Encoding, Launch, View};
+use super::linear::{Strided, gemm_grid, multiply};
+use crate::encoding::{Encoding, Launch, QUAD_BYTES, View, Weight, volume};
+use crate::parts;
 use crate::pool::Chunks;
-use crate::registry::{Kernel, Part, Product, scalar_code};
-use crate::tuning;
+use crate::registry::{Kernel, Part, Product};
+use crate::tuning::{ROWS_AT_ONCE, THREADS};
 
-const EXPERTS_AFFINE4: Part =
-    Part { file: "experts_affine4.wgsl", text: include_str!("../../../../wgsl/experts_affine4.wgsl") };
-
-const GATE_UP: Kernel = Kernel {
-    main: Part {
-        file: "experts_gate_up_affine4.wgsl",
-        text: include_str!("../../../../wgsl/experts_gate_up_affine4.wgsl"),
-    },
+const EXPERTS_IN: Kernel = Kernel {
+    main: Part { file: "experts_in.wgsl", text: include_str!("../../../../wgsl/experts_in.wgsl") },
     operation: "ExpertsIn",
-    parts: &[&EXPERTS_AFFINE4],
-    weights: &[],
-    product: Product::Numbers,
+    parts: &[&parts::NUMBERS, &parts::SLOT],
+    weights: &["gate", "up", "shared_gate", "shared_up"],
+    product: Product::Gemv,
     section: "architecture.md 8",
     twin: "backends/reference/src/ops/experts.rs",
-    tests: "backends/wgpu/src/tests/experts.rs",
-    tuning: &["threads", "most lanes", "fewest steps"],
+    tests: "backends/wgpu/src/selftest/moe.rs",
+    tuning: &[
+        "threads",
+        "most lanes",
+        "fewest steps",
+        "most outputs of a lane",
+        "fewest workgroups",
+        "outputs of an expert's lane",
+    ],
 };
 
-const DOWN_PRODUCT: Kernel = Kernel {
-    main: Part { file: "experts_down_affine4.wgsl", text: include_str!("../../../../wgsl/experts_down_affine4.wgsl") },
+const EXPERTS_OUT: Kernel = Kernel {
+    main: Part { file: "experts_out.wgsl", text: include_str!("../../../../wgsl/experts_out.wgsl") },
     operation: "ExpertsOut",
-    ..GATE_UP
+    weights: &["down", "shared_down"],
+    ..EXPERTS_IN
 };
 
-pub(crate) const PERMUTE_INPUTS: Kernel = Kernel {
-    main: Part { file: "permute_inputs.wgsl", text: include_str!("../../../../wgsl/permute_inputs.wgsl") },
+const EXPERTS_ORDER: Kernel = Kernel {
+    main: Part { file: "experts_order.wgsl", text: include_str!("../../../../wgsl/experts_order.wgsl") },
     operation: "ExpertsIn, ExpertsOut",
     parts: &[],
-    tests: "backends/wgpu/src/tests/kernels.rs",
-    ..GATE_UP
+    weights: &[],
+    product: Product::Numbers,
+    tuning: &["threads"],
+    ..EXPERTS_IN
+};
+
+const EXPERTS_IN_PROMPT: Kernel = Kernel {
+    main: Part { file: "experts_in_prompt.wgsl", text: include_str!("../../../../wgsl/experts_in_prompt.wgsl") },
+    weights: &["gate", "up"],
+    product: Product::Gemm,
+    tuning: &[],
+    ..EXPERTS_IN
+};
+
+const EXPERTS_OUT_PROMPT: Kernel = Kernel {
+    main: Part { file: "experts_out_prompt.wgsl", text: include_str!("../../../../wgsl/experts_out_prompt.wgsl") },
+    operation: "ExpertsOut",
+    weights: &["down"],
+    ..EXPERTS_IN_PROMPT
+};
+
+const SWIGLU_PROMPT: Kernel = Kernel {
+    main: Part { file: "swiglu_prompt.wgsl", text: include_str!("../../../../wgsl/swiglu_prompt.wgsl") },
+    parts: &[&parts::NUMBERS],
+    ..EXPERTS_IN_PROMPT
 };
 
 /// The kernels of this family.
-pub(crate) const KERNELS: &[&Kernel] = &[&PERMUTE_INPUTS, &GATE_UP, &DOWN_PRODUCT];
+pub(crate) const KERNELS: &[&Kernel] =
+    &[&EXPERTS_IN, &EXPERTS_OUT, &EXPERTS_ORDER, &EXPERTS_IN_PROMPT, &EXPERTS_OUT_PROMPT, &SWIGLU_PROMPT];
 
-const QUAD_BYTES: u64 = 16;
-const WORD_BYTES: u64 = 4;
-
-/// What the two halves have in common.
+/// The pairs of rows and choices, and the pool that holds their experts.
 struct Gather<'a> {
-    kernel: &'static Kernel,
     rows: Rows,
-    /// Rows of inputs.
-    input_rows: u32,
-    /// Pairs (row, choice).
+    choices: u32,
     pairs: u32,
-    inputs: &'a Buffer,
     pool: &'a Chunks,
-    slots: &'a Buffer,
-    out: &'a Buffer,
-    /// Projections of one product, with the prefix of their constants; all of one shape.
-    parts: &'a [(Names, Projection)],
-    record: &'a RecordLayout,
+    record: RecordLayout,
+    slots: View,
+    /// The size of a slot, for kernels.
+    slot_size: (&'static str, u32),
 }
 
-/// Names of the constants that say where a projection lies.
-#[derive(Clone, Copy)]
-struct Names {
-    codes: &'static str,
-    scales: &'static str,
-    biases: &'static str,
+impl<'a> Gather<'a> {
+    fn new(enc: &Encoding<'_>, rows: Rows, choices: u32, pool: &'a Pool, slots: &Buffer) -> Result<Self> {
+        enc.nonzero(&[("choices", choices)])?;
+        let pairs = rows.count.checked_mul(choices).ok_or_else(|| enc.refuse("`rows` times `choices` overflow"))?;
+        let record = *pool.layout();
+        let quads = u32::try_from(record.bytes / QUAD_BYTES)
+            .map_err(|_| enc.refuse(format_args!("an expert record has {} bytes", record.bytes)))?;
+        let slots = enc.view(slots, "slots", u64::from(pairs))?;
+        let pool = Chunks::of(pool)?;
+        Ok(Gather { rows, choices, pairs, pool, record, slots, slot_size: ("RECORD_QUADS", quads) })
+    }
+
+    /// Numbers and columns of all pairs.
+    fn numbers(&self, width: u32) -> u64 {
+        volume(&[self.pairs, width])
+    }
+
+    /// Runs a kernel of the decode form: workgroups for each pair, then for the rows of the shared expert.
+    fn generated(&self, enc: &mut Encoding<'_>, half: &Half<'_>) -> Result<()> {
+        let tiles = |weight: &Weight| weight.tiles(weight.matrix.rows);
+        let (routed, shared) = (tiles(half.weight), half.shared.map_or(0, tiles));
+        let shared_groups = half.shared.map_or(0, |_| self.rows.count.div_ceil(ROWS_AT_ONCE));
+        let plan = self.pool.plan;
+        enc.launch_over(
+            Some(self.pool),
+            &Launch {
+                kernel: half.kernel,
+                constants: &[self.slot_size],
+                views: half.views,
+                weights: half.weights,
+                immediates: &[self.rows.count, self.choices, plan.slots, plan.slots_per_chunk],
+                grid: [routed.max(shared), self.pairs.saturating_add(shared_groups), 1],
+            },
+        )
+    }
+
+    /// Records the order of the pairs by slot.
+    fn order(&self, enc: &mut Encoding<'_>) -> Result<View> {
+        let order = enc.scratch(size_of::<u32>() as u64 * u64::from(self.pairs))?;
+        enc.launch(&Launch {
+            kernel: &EXPERTS_ORDER,
+            constants: &[("THREADS", THREADS.value)],
+            views: &[&self.slots, &order],
+            weights: &[],
+            immediates: &[self.pairs],
+            grid: [self.pairs.div_ceil(THREADS.value), 1, 1],
+        })?;
+        Ok(order)
+    }
 }
 
-const GATE: Names = Names { codes: "GATE_CODES", scales: "GATE_SCALES", biases: "GATE_BIASES" };
-const UP: Names = Names { codes: "UP_CODES", scales: "UP_SCALES", biases: "UP_BIASES" };
-const DOWN: Names = Names { codes: "DOWN_CODES", scales: "DOWN_SCALES", biases: "DOWN_BIASES" };
+/// What a kernel of the decode form takes.
+struct Half<'a> {
+    kernel: &'static Kernel,
+    views: &'a [&'a View],
+    weights: &'a [&'a Weight],
+    /// The weight whose tiles the workgroups of a pair have.
+    weight: &'a Weight,
+    /// The same of the shared expert, if it is named.
+    shared: Option<&'a Weight>,
+}
 
 /// Gate and up projections with SwiGLU.
 pub(crate) fn gate_up(enc: &mut Encoding<'_>, op: &ExpertsIn) -> Result<()> {
-    refuse_shared(enc, op.shared.is_some())?;
-    let record = op.pool.layout();
-    let gather = Gather {
-        kernel: &GATE_UP,
-        rows: op.rows,
-        input_rows: op.rows.count,
-        pairs: pairs(op.rows, op.choices)?,
-        inputs: &op.u,
-        pool: Chunks::of(&op.pool)?,
-        slots: &op.slots,
-        out: &op.out,
-        parts: &[(GATE, record.gate), (UP, record.up)],
-        record,
-    };
-    gather.encode(enc)
+    let gather = Gather::new(enc, op.rows, op.choices, &op.pool, &op.slots)?;
+    let (inner, hidden) = (gather.record.gate.matrix.rows, gather.record.gate.matrix.cols);
+    let gate = enc.slot_weight(&gather.record.gate, "the pool's gate", inner, hidden)?;
+    let up = enc.slot_weight(&gather.record.up, "the pool's up", inner, hidden)?;
+    let (gate, up) = gate.paired(up);
+    let u = enc.view(&op.u, "u", volume(&[op.rows.count, hidden]))?;
+    let out = enc.view(&op.out, "out", gather.numbers(inner))?;
+    let shared = op.shared.as_ref().map(|shared| GateUp::new(enc, shared, op.rows, hidden)).transpose()?;
+    if op.rows.form == Form::Generated {
+        // Without the shared expert nothing is written to its place.
+        let nowhere = enc.scratch(0)?;
+        let (shared_gate, shared_up, shared_out) =
+            shared.as_ref().map_or((&gate, &up, &nowhere), |shared| (&shared.gate, &shared.up, &shared.out));
+        let half = Half {
+            kernel: &EXPERTS_IN,
+            views: &[&u, &gather.slots, &out, shared_out],
+            weights: &[&gate, &up, shared_gate, shared_up],
+            weight: &gate,
+            shared: shared.as_ref().map(|shared| &shared.gate),
+        };
+        return gather.generated(enc, &half);
+    }
+    let order = gather.order(enc)?;
+    let round = enc.rounds(op.rows);
+    let plan = gather.pool.plan;
+    enc.launch_over(
+        Some(gather.pool),
+        &Launch {
+            kernel: &EXPERTS_IN_PROMPT,
+            constants: &[gather.slot_size],
+            views: &[&u, &gather.slots, &order, &out],
+            weights: &[&gate.rounded(round), &up.rounded(round)],
+            immediates: &[op.choices, gather.pairs, plan.slots, plan.slots_per_chunk],
+            grid: gemm_grid(gather.pairs, inner),
+        },
+    )?;
+    shared.map_or(Ok(()), |shared| shared.prompt(enc, op.rows, &u))
+}
+
+/// First half of the shared expert.
+struct GateUp {
+    gate: Weight,
+    up: Weight,
+    out: View,
+}
+
+impl GateUp {
+    fn new(enc: &Encoding<'_>, shared: &SharedIn, rows: Rows, hidden: u32) -> Result<Self> {
+        let inner = shared.gate.matrix.rows;
+        let gate = enc.weight(&shared.gate, "shared.gate", inner, hidden)?;
+        let (gate, up) = gate.paired(enc.weight(&shared.up, "shared.up", inner, hidden)?);
+        Ok(GateUp { gate, up, out: enc.view(&shared.out, "shared.out", volume(&[rows.count, inner]))? })
+    }
+
+    fn prompt(self, enc: &mut Encoding<'_>, rows: Rows, u: &View) -> Result<()> {
+        let (round, inner) = (enc.rounds(rows), self.gate.matrix.rows);
+        enc.launch(&Launch {
+            kernel: &SWIGLU_PROMPT,
+            constants: &[],
+            views: &[u, &self.out],
+            weights: &[&self.gate.rounded(round), &self.up.rounded(round)],
+            immediates: &[rows.count],
+            grid: gemm_grid(rows.count, inner),
+        })
+    }
 }
 
 /// Down projections.
 pub(crate) fn down(enc: &mut Encoding<'_>, op: &ExpertsOut) -> Result<()> {
-    refuse_shared(enc, op.shared.is_some())?;
-    let record = op.pool.layout();
-    let pairs = pairs(op.rows, op.choices)?;
-    let gather = Gather {
-        kernel: &DOWN_PRODUCT,
-        rows: op.rows,
-        input_rows: pairs,
-        pairs,
-        inputs: &op.x,
-        pool: Chunks::of(&op.pool)?,
-        slots: &op.slots,
-        out: &op.out,
-        parts: &[(DOWN, record.down)],
-        record,
-    };
-    gather.encode(enc)
+    let gather = Gather::new(enc, op.rows, op.choices, &op.pool, &op.slots)?;
+    let (hidden, inner) = (gather.record.down.matrix.rows, gather.record.down.matrix.cols);
+    let down = enc.slot_weight(&gather.record.down, "the pool's down", hidden, inner)?;
+    let x = enc.view(&op.x, "x", gather.numbers(inner))?;
+    let out = enc.view(&op.out, "out", gather.numbers(hidden))?;
+    let shared = op.shared.as_ref().map(|shared| Down::new(enc, shared, op.rows, hidden)).transpose()?;
+    if op.rows.form == Form::Generated {
+        // Without the shared expert nothing is written to its place.
+        let nowhere = enc.scratch(0)?;
+        let (shared_down, shared_x, shared_out) =
+            shared.as_ref().map_or((&down, &x, &nowhere), |shared| (&shared.down, &shared.x, &shared.out));
+        let half = Half {
+            kernel: &EXPERTS_OUT,
+            views: &[&x, &gather.slots, shared_x, &out, shared_out],
+            weights: &[&down, shared_down],
+            weight: &down,
+            shared: shared.as_ref().map(|shared| &shared.down),
+        };
+        return gather.generated(enc, &half);
+    }
+    let order = gather.order(enc)?;
+    let plan = gather.pool.plan;
+    enc.launch_over(
+        Some(gather.pool),
+        &Launch {
+            kernel: &EXPERTS_OUT_PROMPT,
+            constants: &[gather.slot_size],
+            views: &[&x, &gather.slots, &order, &out],
+            weights: &[&down.rounded(enc.rounds(op.rows))],
+            immediates: &[gather.pairs, plan.slots, plan.slots_per_chunk],
+            grid: gemm_grid(gather.pairs, hidden),
+        },
+    )?;
+    shared.map_or(Ok(()), |shared| shared.prompt(enc, op.rows))
 }
 
-fn refuse_shared(enc: &Encoding<'_>, named: bool) -> Result<()> {
-    if named { Err(enc.unavailable("the shared expert yet")) } else { Ok(()) }
+/// Second half of the shared expert.
+struct Down {
+    x: View,
+    down: Weight,
+    out: View,
 }
 
-fn pairs(rows: Rows, choices: u32) -> Result<u32> {
-    let pairs = rows.count.checked_mul(choices);
-    pairs.ok_or_else(|| Error::Refused(format!("{} rows of {choices} choices are more than 2^32", rows.count)))
-}
-
-/// Shape of the product and of its scales.
-#[derive(Clone, Copy)]
-struct Shape {
-    inputs: u32,
-    outputs: u32,
-    group: u32,
-    scale: Scalar,
-}
-
-impl Shape {
-    fn of(part: &Projection) -> Result<Self> {
-        let matrix = part.matrix;
-        match matrix.format {
-            Format::Affine { bits: 4, group: group @ (32 | 64), scale } if matrix.cols.is_multiple_of(group) => {
-                Ok(Shape { inputs: matrix.cols, outputs: matrix.rows, group, scale })
-            }
-            format => Err(Error::Unavailable(format!(
-                "the wgpu backend has no kernel yet for experts [{}, {}] stored as {format:?}, only for 4-bit groups \
-                 of 32 and 64; use `--backend reference`",
-                matrix.rows, matrix.cols
-            ))),
-        }
+impl Down {
+    fn new(enc: &Encoding<'_>, shared: &SharedOut, rows: Rows, hidden: u32) -> Result<Self> {
+        let inner = shared.down.matrix.cols;
+        Ok(Down {
+            x: enc.view(&shared.x, "shared.x", volume(&[rows.count, inner]))?,
+            down: enc.weight(&shared.down, "shared.down", hidden, inner)?,
+            out: enc.view(&shared.out, "shared.out", volume(&[rows.count, hidden]))?,
+        })
     }
 
-    /// Quads in a permuted row of inputs, the last step's idle lanes included.
-    fn permuted_quads(self) -> u32 {
-        let lanes = tuning::lanes(self.inputs);
-        (self.inputs / tuning::BLOCK).next_multiple_of(lanes) * (tuning::BLOCK / 4)
+    fn prompt(self, enc: &mut Encoding<'_>, rows: Rows) -> Result<()> {
+        let Down { x, down, out } = self;
+        let (hidden, inner) = (down.matrix.rows, down.matrix.cols);
+        let down = down.rounded(enc.rounds(rows));
+        multiply(enc, rows, &Strided::rows(&x, inner), &down, &Strided::rows(&out, hidden))
     }
-}
-
-impl Gather<'_> {
-    fn encode(&self, enc: &mut Encoding<'_>) -> Result<()> {
-        let Some((_, first)) = self.parts.first() else { return Ok(()) };
-        let shape = Shape::of(first)?;
-        if self.parts.iter().any(|(_, part)| part.matrix != first.matrix) {
-            return Err(enc.refuse("gate and up projections of different shapes"));
-        }
-        if self.pairs == 0 {
-            return Ok(());
-        }
-        let permuted = enc.scratch(u64::from(self.input_rows) * u64::from(shape.permuted_quads()) * QUAD_BYTES)?;
-        self.permute(enc, shape, &permuted)?;
-        self.multiply(enc, shape, &permuted)
-    }
-
-    fn permute(&self, enc: &mut Encoding<'_>, shape: Shape, permuted: &View) -> Result<()> {
-        let constants = [
-            ("INPUTS", shape.inputs),
-            ("LANES", tuning::lanes(shape.inputs)),
-            ("ROUNDED", u32::from(enc.rounds(self.rows))),
-            ("THREADS", tuning::THREADS.value),
-        ];
-        let inputs = enc.view(self.inputs, "u", u64::from(self.input_rows) * u64::from(shape.inputs))?;
-        let width = shape.permuted_quads().div_ceil(tuning::THREADS.value);
-        for (first, count) in slices(enc, self.input_rows) {
-            enc.launch(&Launch {
-                kernel: &PERMUTE_INPUTS,
-                constants: &constants,
-                views: &[&inputs, permuted],
-                weights: &[],
-                immediates: &[first],
-                grid: [width, count, 1],
-            })?;
-        }
-        Ok(())
-    }
-
-    fn multiply(&self, enc: &mut Encoding<'_>, shape: Shape, permuted: &View) -> Result<()> {
-        let tile = tuning::THREADS.value / tuning::lanes(shape.inputs);
-        let pairs = u64::from(self.pairs);
-        let slots = enc.view(self.slots, "slots", pairs)?;
-        let out = enc.view(self.out, "out", pairs * u64::from(shape.outputs))?;
-        let (constants, plan) = (self.constants(shape, tile)?, self.pool.plan);
-        for (first, count) in slices(enc, self.pairs) {
-            enc.launch_over(
-                Some(self.pool),
-                &Launch {
-                    kernel: self.kernel,
-                    constants: &constants,
-                    views: &[permuted, &slots, &out],
-                    weights: &[],
-                    immediates: &[first, self.pairs / self.input_rows, plan.slots, plan.slots_per_chunk],
-                    grid: [shape.outputs.div_ceil(tile), count, 1],
-                },
-            )?;
-        }
-        Ok(())
-    }
-
-    fn constants(&self, shape: Shape, tile: u32) -> Result<Vec<(&'static str, u32)>> {
-        let mut constants = vec![
-            ("INPUTS", shape.inputs),
-            ("OUTPUTS", shape.outputs),
-            ("GROUP", shape.group),
-            ("SCALAR", scalar_code(shape.scale)),
-            ("LANES", tuning::lanes(shape.inputs)),
-            ("TILE", tile),
-            ("RECORD_QUADS", units(self.record.bytes, QUAD_BYTES)?),
-        ];
-        for (names, part) in self.parts {
-            constants.push((names.codes, units(part.codes.offset, QUAD_BYTES)?));
-            constants.push((names.scales, units(part.scales.offset, WORD_BYTES)?));
-            constants.push((names.biases, units(part.biases.offset, WORD_BYTES)?));
-        }
-        Ok(constants)
-    }
-}
-
-/// `bytes` in whole units of `unit` bytes.
-fn units(bytes: u64, unit: u64) -> Result<u32> {
-    let whole = if bytes.is_multiple_of(unit) { u32::try_from(bytes / unit).ok() } else { None };
-    whole.ok_or_else(|| Error::Refused(format!("byte {bytes} of an expert record is not a multiple of {unit}")))
-}
-
-/// Ranges of at most as many workgroups as the device takes in one direction.
-fn slices(enc: &Encoding<'_>, count: u32) -> Vec<(u32, u32)> {
-    let most = enc.shared.device.limits.max_compute_workgroups_per_dimension.max(1);
-    (0..count).step_by(most as usize).map(|first| (first, (count - first).min(most))).collect()
 }

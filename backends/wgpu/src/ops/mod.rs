@@ -4,11 +4,12 @@
 
 mod copy;
 mod embed;
-pub(crate) mod experts;
+mod experts;
 mod gdn;
 mod head;
 mod hyper;
 pub(crate) mod linear;
+mod moe;
 mod mtp;
 mod ple;
 mod qsa;
@@ -24,6 +25,7 @@ pub(crate) const KERNELS: &[&[&Kernel]] = &[
     embed::KERNELS,
     hyper::KERNELS,
     experts::KERNELS,
+    moe::KERNELS,
     mtp::KERNELS,
     copy::KERNELS,
     gdn::KERNELS,
@@ -77,11 +79,12 @@ pub(crate) fn encode(enc: &mut Encoding<'_>, op: &Op) -> Result<()> {
         Op::QsaAppend(op) => qsa::append(enc, op),
         Op::QsaSelect(op) => qsa::select(enc, op),
         Op::QsaAttend(op) => qsa::attend(enc, op),
+        Op::Route(op) => moe::route(enc, op),
         Op::ExpertsIn(op) => experts::gate_up(enc, op),
         Op::ExpertsOut(op) => experts::down(enc, op),
+        Op::Combine(op) => moe::combine(enc, op),
         Op::MtpFuse(op) => mtp::fuse(enc, op),
         Op::Head(op) => head::head(enc, op),
         Op::Copy(op) => copy::copy(enc, op),
-        _ => Err(enc.unavailable("this operation yet")),
     }
 }

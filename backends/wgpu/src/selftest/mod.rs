@@ -5,6 +5,7 @@
 
 mod gdn;
 mod hyper;
+mod moe;
 mod ple;
 mod qsa;
 pub mod rig;
@@ -102,6 +103,7 @@ pub fn cases() -> Vec<Box<dyn Case>> {
     cases.extend(gdn::cases(&mut Random(6)));
     cases.extend(ple::cases(&mut Random(9)));
     cases.extend(qsa::cases(&mut Random(7)));
+    cases.extend(moe::cases(&mut Random(8)));
     cases
 }
 

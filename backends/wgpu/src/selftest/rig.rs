@@ -126,6 +126,12 @@ impl Weight {
         weight
     }
 
+    /// An F32 weight of given numbers.
+    pub fn of(rows: u32, cols: u32, numbers: &[f32]) -> Weight {
+        let codes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        Weight { matrix: Matrix { rows, cols, format: F32 }, codes, scales: vec![], biases: vec![] }
+    }
+
     /// The weight on a device.
     ///
     /// # Errors

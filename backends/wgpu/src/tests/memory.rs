@@ -144,22 +144,6 @@ fn a_record_larger_than_a_chunk_is_refused_with_both_sizes() {
 }
 
 #[test]
-fn experts_in_a_format_without_a_kernel_are_refused_by_name() {
-    let device = device();
-    for format in [Format::Dense(Scalar::Bf16), Format::Affine { bits: 8, group: 32, scale: Scalar::Bf16 }] {
-        let matrix = Matrix { rows: 32, cols: 32, format };
-        let pool = device.alloc_pool(&RecordLayout::new(matrix, matrix, matrix), 1).unwrap();
-        let (u, slots) = (filled(&device, &[0.0f32; 32]), filled(&device, &[0u32]));
-        let out = filled(&device, &[0.0f32; 32]);
-        let rows = Rows { count: 1, form: Form::Generated };
-        let mut recorder = Recorder::new(Arithmetic::Exact);
-        recorder.experts_in(ExpertsIn { rows, choices: 1, u, pool, slots, out, shared: None });
-        let error = device.submit(recorder).unwrap_err().to_string();
-        assert!(error.contains(&format!("{format:?}")) && error.contains("--backend reference"), "{error}");
-    }
-}
-
-#[test]
 fn buffers_too_small_for_their_operation_are_refused() {
     let device = device();
     let pool = pool(&device, SMALL, 1, &[(0, SMALL.record(1))]);

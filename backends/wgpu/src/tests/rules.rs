@@ -141,3 +141,22 @@ fn a_weight_larger_than_a_binding_gives_the_same_bits_in_ranges() {
     }
     assert!(ranges > 2, "{ranges} ranges");
 }
+
+#[test]
+fn the_parity_check_notices_tied_experts_that_are_not_chosen_from_the_lowest() {
+    let twin = twin();
+    let agrees = |case: &dyn Case, device: &WgpuBackend, mode| selftest::parity(case, device, &twin, mode).is_ok();
+    assert!(noticed(("keys[other] >= key", "keys[other] > key"), "Route", agrees));
+}
+
+#[test]
+fn the_invariance_check_notices_choices_that_are_added_in_another_order() {
+    let rotated = ("row * task.choices + k;", "row * task.choices + (k + group.y) % task.choices;");
+    assert!(noticed(rotated, "Combine", keeps_bits));
+}
+
+#[test]
+fn the_invariance_check_notices_an_expert_that_weighs_pairs_by_their_place_in_a_tile() {
+    let by_place = ("sums[i] += block[i];", "sums[i] += block[i] * (1.0 + 1e-6 * f32(row_of(thread)));");
+    assert!(noticed(by_place, "ExpertsIn, ExpertsOut", keeps_bits));
+}
