@@ -1,7 +1,7 @@
 //! Owns: the promises of memory, slots and submissions, and the refusals of what the device cannot do.
 
-use ss_backend::op::{Copy, ExpertsIn};
-use ss_backend::{Arithmetic, Backend, Error, Form, Format, Matrix, RecordLayout, Recorder, Rows, Scalar};
+use ss_backend::op::Copy;
+use ss_backend::{Arithmetic, Backend, Error, Form, Recorder, Scalar};
 
 use super::fixture::{Half, Random, Shape, Work, bits, contents, filled, open, pool, record, run};
 use crate::{AdapterChoice, ChunkAccess, Options, WgpuBackend, adapters, tuning};
