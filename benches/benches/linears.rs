@@ -1,6 +1,6 @@
 //! The 4-bit GEMV at released shapes, in bytes of weights a second, beside a plain read of the same bytes in the same run.
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput};
 use ss_backend::op::Head;
 use ss_backend::{Arithmetic, Backend, Form, Format, Linear, Matrix, Recorder, Rows, Scalar};
 use ss_benches::Kernels;
@@ -50,5 +50,8 @@ fn gemv(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, gemv);
-criterion_main!(benches);
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    gemv(&mut criterion);
+    criterion.final_summary();
+}

@@ -1,7 +1,7 @@
 //! Decode and prefill of the small trained model: vector loops and threads beside the straightforward implementation, and
 //! the price of a small pool. Compare rows of one run only.
 
-use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use ss_backend::Arithmetic;
 use ss_benches::{Kernels, model};
 use ss_model::{Cancel, Pass, Want};
@@ -64,5 +64,9 @@ fn prefill(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, decode, prefill);
-criterion_main!(benches);
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    decode(&mut criterion);
+    prefill(&mut criterion);
+    criterion.final_summary();
+}
