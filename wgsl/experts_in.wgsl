@@ -2,35 +2,13 @@
 //
 //     out[p, o] = silu(gate(o) . u[row]) * (up(o) . u[row])
 //
-// and the same for the shared expert, whose workgroups come after those of the pairs, four rows each. An operation
+// and the same for the shared expert, whose workgroups come after those of the pairs, a row each. An operation
 // without the shared expert has none of those workgroups.
 //
 // Row invariance: see `gemv_weight.wgsl`. Pair, slot and chunk enter no sum; a pair is multiplied alone.
 
-struct Task {
-    rows: u32,
-    choices: u32, // of a row
-    slots: u32, // slots of the pool
-    slots_per_chunk: u32,
-    bound: u32, // chunk that is bound, where only one is
-}
-
-var<immediate> task: Task;
-
-@group(0) @binding(0) var<storage, read> u: array<f32>; // [rows, gate_COLS]
-@group(0) @binding(1) var<storage, read> slots: array<u32>; // [rows, choices], a number past the pool for none
-@group(0) @binding(2) var<storage, read_write> out: array<f32>; // [rows, choices, gate_ROWS]
-@group(0) @binding(3) var<storage, read_write> shared_out: array<f32>; // [rows, shared_gate_ROWS]
-
-fn inputs(row: u32, quad: u32) -> vec4<f32> {
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < gate_COLS {
-            value[i] = u[row * gate_COLS + 4u * quad + i];
-        }
-    }
-    return value;
-}
+override HIDDEN: u32 = gate_COLS;
+override INNER: u32 = gate_ROWS;
 
 fn gate_input(pair: u32, quad: u32) -> vec4<f32> {
     return inputs(pair / task.choices, quad);
@@ -38,14 +16,6 @@ fn gate_input(pair: u32, quad: u32) -> vec4<f32> {
 
 fn up_input(pair: u32, quad: u32) -> vec4<f32> {
     return inputs(pair / task.choices, quad);
-}
-
-fn shared_gate_input(row: u32, quad: u32) -> vec4<f32> {
-    return inputs(row, quad);
-}
-
-fn shared_up_input(row: u32, quad: u32) -> vec4<f32> {
-    return inputs(row, quad);
 }
 
 // Gate and up have the same tiles; the gate waits in `out` for the thread that wrote it.
@@ -72,35 +42,12 @@ fn routed(pair: u32, tile: u32, thread: u32) {
     }
 }
 
-fn shared_expert(first: u32, tile: u32, thread: u32) {
-    if tile * shared_gate_TILE >= shared_gate_ROWS {
-        return;
-    }
-    let rows = min(task.rows - first, ROWS_AT_ONCE);
-    shared_gate_multiply(tile, shared_gate_ROWS, first, rows, thread);
-    for (var i = thread; i < shared_gate_TILE * rows; i += THREADS) {
-        let output = shared_gate_output(tile, i % shared_gate_TILE);
-        if output < shared_gate_ROWS {
-            let at = (first + i / shared_gate_TILE) * shared_gate_ROWS + output;
-            shared_out[at] = shared_gate_sum(i % shared_gate_TILE, i / shared_gate_TILE);
-        }
-    }
-    shared_up_multiply(tile, shared_up_ROWS, first, rows, thread);
-    for (var i = thread; i < shared_up_TILE * rows; i += THREADS) {
-        let output = shared_up_output(tile, i % shared_up_TILE);
-        if output < shared_up_ROWS {
-            let at = (first + i / shared_up_TILE) * shared_up_ROWS + output;
-            shared_out[at] = silu(shared_out[at]) * shared_up_sum(i % shared_up_TILE, i / shared_up_TILE);
-        }
-    }
-}
-
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let pairs = task.rows * task.choices;
     if group.y < pairs {
         routed(group.y, group.x, thread);
     } else if task.bound == 0u {
-        shared_expert((group.y - pairs) * ROWS_AT_ONCE, group.x, thread);
+        shared_expert(group.y - pairs, group.x, thread);
     }
 }

@@ -2,7 +2,7 @@
 //
 //     out[p, o] = down(o) . x[p]
 //
-// unweighted, and the same for the shared expert, whose workgroups come after those of the pairs, four rows each. The
+// unweighted, and the same for the shared expert, whose workgroups come after those of the pairs, a row each. The
 // choices of a row are added elsewhere, in choice order (engine.md 3.7e).
 //
 // Row invariance: see `gemv_weight.wgsl`. Pair, slot and chunk enter no sum; a pair is multiplied alone.
@@ -58,17 +58,16 @@ fn routed(pair: u32, tile: u32, thread: u32) {
     }
 }
 
-fn shared_expert(first: u32, tile: u32, thread: u32) {
+fn shared_expert(row: u32, tile: u32, thread: u32) {
     if tile * shared_down_TILE >= shared_down_ROWS {
         return;
     }
-    let rows = min(task.rows - first, ROWS_AT_ONCE);
-    shared_down_multiply(tile, shared_down_ROWS, first, rows, thread);
-    for (var i = thread; i < shared_down_TILE * rows; i += THREADS) {
-        let output = shared_down_output(tile, i % shared_down_TILE);
+    shared_down_multiply(tile, shared_down_ROWS, row, 1u, thread);
+    for (var i = thread; i < shared_down_TILE; i += THREADS) {
+        let output = shared_down_output(tile, i);
         if output < shared_down_ROWS {
-            let at = (first + i / shared_down_TILE) * shared_down_ROWS + output;
-            shared_out[at] = shared_down_sum(i % shared_down_TILE, i / shared_down_TILE);
+            let at = row * shared_down_ROWS + output;
+            shared_out[at] = shared_down_sum(i, 0u);
         }
     }
 }
@@ -79,6 +78,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if group.y < pairs {
         routed(group.y, group.x, thread);
     } else if task.bound == 0u {
-        shared_expert((group.y - pairs) * ROWS_AT_ONCE, group.x, thread);
+        shared_expert(group.y - pairs, group.x, thread);
     }
 }

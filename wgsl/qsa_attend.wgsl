@@ -1,15 +1,15 @@
-// Softmax attention over the kept blocks and the open tail, and the output gate (architecture.md 7.4):
+// Softmax attention over the kept blocks and the open tail, and the output gate, decode form (architecture.md 7.4):
 //
 //     p = softmax(q . k / sqrt(HEAD)) over the kept tokens    out = sum p v * sigmoid(gate)
 //
-// A workgroup has one row and AT_ONCE of the query heads that share a key head. It walks the row's tokens ascending,
-// in tiles of TILE, with the online softmax: `best` is the largest logit so far, and sums are in terms of it. LANES lanes
-// share a logit; TEAMS teams share the sum of the values, team t adding the tokens t, t + TEAMS, ... of each tile.
+// The tokens of a row, ascending, are split every SPLIT (engine.md 3.7c). A workgroup has one split of one row and AT_ONCE
+// of the query heads that share a key head: LANES lanes share a logit, then TEAMS teams share the sum of the values, team t
+// adding the tokens t, t + TEAMS, ... The workgroup that arrives last adds the splits of its heads in order. The ticket decides
+// who adds, never what; parts of other workgroups are read by atomic loads, which no cache makes stale.
 //
-// Row invariance: which tokens a row has, and so its tiles, follows from its own position and its own blocks. Lanes, teams
-// and tiles are added in order; the tokens that the last tile lacks are not added at all.
+// Row invariance: which tokens a row has, and so its splits, follows from its own position and its own blocks. Lanes, teams
+// and splits are added in order; tokens that the last split lacks are not added at all.
 
-override THREADS: u32; // of a workgroup, at least TILE
 override HEADS: u32; // query heads
 override KV_HEADS: u32; // key heads
 override HEAD: u32; // numbers in a head
@@ -18,19 +18,23 @@ override BLOCK: u32; // tokens in a block
 override TOPK: u32; // blocks that a query keeps
 
 override SHARED: u32 = HEADS / KV_HEADS; // query heads that share a key head
-override PARTS: u32 = (SHARED + AT_ONCE - 1u) / AT_ONCE; // workgroups of a key head
+override UNITS: u32 = (SHARED + AT_ONCE - 1u) / AT_ONCE; // workgroups of a key head and a split
 override QUADS: u32 = HEAD / 4u;
 override LOADS: u32 = QUADS / WIDE; // at most THREADS
 override TEAMS: u32 = THREADS / LOADS;
 override STAGED: u32 = AT_ONCE * QUADS;
+override PART: u32 = HEAD + 2u; // numbers of a head's part of a split: sums, their weight, the best logit
 
-const TILE = 64u;
+const THREADS = 256u; // of a workgroup
+const SPLIT = 256u; // tokens of a split, THREADS
 const LANES = 8u;
-const MOST_AT_ONCE = 4u;
+const OWN = 8u; // tokens of a lane: SPLIT LANES / THREADS
+const MOST_AT_ONCE = 2u;
 const LOWEST = -3.4028234e38;
 
 struct Task {
     first: u32, // rows in the cache before row 0
+    splits: u32, // of the last row, the most
 }
 
 var<immediate> task: Task;
@@ -41,19 +45,16 @@ var<immediate> task: Task;
 @group(0) @binding(3) var<storage, read> cache_v: array<vec4<u32>>; // [first + rows, KV_HEADS, LOADS] cells
 @group(0) @binding(4) var<storage, read> blocks: array<u32>; // [rows, TOPK]
 @group(0) @binding(5) var<storage, read_write> out: array<f32>; // [rows, HEADS, HEAD]
+@group(0) @binding(6) var<storage, read_write> split_parts: array<atomic<u32>>; // [rows, HEADS, splits, PART]
+@group(0) @binding(7) var<storage, read_write> tickets: array<atomic<u32>>; // [rows, KV_HEADS UNITS], zeros before and after
 
 var<workgroup> queries: array<vec4<f32>, STAGED>; // [AT_ONCE, QUADS]
-var<workgroup> tokens: array<u32, 128>; // [2, TILE]: of this tile and of the next one
-// First the lanes' parts of the logits, [MOST_AT_ONCE, TILE, LANES]; at the end the teams' sums, [TEAMS, HEAD].
-var<workgroup> parts: array<f32, 2048>;
-var<workgroup> logits: array<f32, 256>; // [MOST_AT_ONCE, TILE]
-var<workgroup> weights: array<f32, 256>; // [MOST_AT_ONCE, TILE]
-var<workgroup> totals: array<f32, THREADS>; // [TEAMS]
-
-// What a thread has of the sums of its team.
-var<private> best: array<f32, MOST_AT_ONCE>;
-var<private> weight_sums: array<f32, MOST_AT_ONCE>;
-var<private> sums: array<vec4<f32>, 8>; // [MOST_AT_ONCE, 2]
+var<workgroup> tokens: array<u32, SPLIT>;
+// First the lanes' parts of the logits, [MOST_AT_ONCE, SPLIT, LANES]; at the end the teams' sums, [TEAMS, AT_ONCE, HEAD].
+var<workgroup> parts: array<f32, 4096>;
+var<workgroup> weights: array<f32, 512>; // [MOST_AT_ONCE, SPLIT]
+var<workgroup> few: array<f32, 64>; // [2, MOST_AT_ONCE, 16]: largest logits, then sums of weights, of 16 tokens each
+var<workgroup> is_last: u32;
 
 // What a workgroup works on.
 struct Work {
@@ -67,8 +68,8 @@ struct Work {
 }
 
 fn work_of(unit: u32, row: u32) -> Work {
-    let kv_head = unit / PARTS;
-    let skipped = unit % PARTS * AT_ONCE;
+    let kv_head = unit / UNITS;
+    let skipped = unit % UNITS * AT_ONCE;
     let complete = (task.first + row + 1u) / BLOCK;
     let kept = min(complete, TOPK);
     let tail = complete * BLOCK;
@@ -76,143 +77,245 @@ fn work_of(unit: u32, row: u32) -> Work {
     return Work(row, kv_head, kv_head * SHARED + skipped, min(SHARED - skipped, AT_ONCE), kept, tail, count);
 }
 
-// Finds the tokens of a tile.
-fn find_tokens(work: Work, tile: u32, thread: u32) {
-    let i = tile * TILE + thread;
-    if thread < TILE && i < work.count {
-        var token = work.tail + i - work.kept * BLOCK;
-        if i / BLOCK < work.kept {
-            token = blocks[work.row * TOPK + i / BLOCK] * BLOCK + i % BLOCK;
+fn token_of(work: Work, i: u32) -> u32 {
+    if i / BLOCK < work.kept {
+        return blocks[work.row * TOPK + i / BLOCK] * BLOCK + i % BLOCK;
+    }
+    return work.tail + i - work.kept * BLOCK;
+}
+
+// The lanes' parts of the logits. A token past the last is read as the last one.
+fn multiply(work: Work, here: u32, thread: u32) {
+    let lane = thread % LANES;
+    var begins: array<u32, OWN>;
+    for (var i = 0u; i < OWN; i++) {
+        let key = min(thread / LANES + i * (THREADS / LANES), here - 1u);
+        begins[i] = (tokens[key] * KV_HEADS + work.kv_head) * LOADS;
+    }
+    var products: array<vec4<f32>, OWN * MOST_AT_ONCE>;
+    for (var load = lane; load < LOADS; load += LANES) {
+        var keys: array<vec4<u32>, OWN>;
+        for (var i = 0u; i < OWN; i++) {
+            keys[i] = cache_k[begins[i] + load];
         }
-        tokens[tile % 2u * TILE + thread] = token;
+        for (var h = 0u; h < AT_ONCE; h++) {
+            let a = queries[h * QUADS + load * WIDE];
+            let b = queries[min(h * QUADS + load * WIDE + 1u, STAGED - 1u)];
+            for (var i = 0u; i < OWN; i++) {
+                let numbers = cells(keys[i]);
+                var sum = fma(numbers[0], a, products[h * OWN + i]);
+                if WIDE == 2u {
+                    sum = fma(numbers[1], b, sum);
+                }
+                products[h * OWN + i] = sum;
+            }
+        }
+    }
+    for (var h = 0u; h < AT_ONCE; h++) {
+        for (var i = 0u; i < OWN; i++) {
+            let key = thread / LANES + i * (THREADS / LANES);
+            parts[(h * SPLIT + key) * LANES + lane] = total(products[h * OWN + i]);
+        }
     }
 }
 
-// The lanes' parts of the logits of a tile.
-fn multiply(work: Work, tile: u32, thread: u32) {
-    let lane = thread % LANES;
-    for (var key = thread / LANES; key < min(work.count - tile * TILE, TILE); key += THREADS / LANES) {
-        let at = (tokens[tile % 2u * TILE + key] * KV_HEADS + work.kv_head) * LOADS;
-        var products: array<vec4<f32>, MOST_AT_ONCE>;
-        for (var load = lane; load < LOADS; load += LANES) {
-            let numbers = cells(cache_k[at + load]);
-            for (var h = 0u; h < AT_ONCE; h++) {
-                products[h] = fma(numbers[0], queries[h * QUADS + load * WIDE], products[h]);
-                if WIDE == 2u {
-                    products[h] = fma(numbers[1], queries[h * QUADS + load * WIDE + 1u], products[h]);
+// The logit of a token; one past the last token is never the best.
+fn logit_of(h: u32, key: u32, here: u32) -> f32 {
+    if key >= here {
+        return LOWEST;
+    }
+    var logit = 0.0;
+    for (var lane = 0u; lane < LANES; lane++) {
+        logit += parts[(h * SPLIT + key) * LANES + lane];
+    }
+    return logit * (1.0 / sqrt(f32(HEAD)));
+}
+
+// Turns the logits to weights in terms of the best one. Afterwards `best_of` and `sum_of` give a head's.
+fn weigh(here: u32, thread: u32) {
+    for (var h = 0u; h < AT_ONCE; h++) {
+        weights[h * SPLIT + thread] = logit_of(h, thread, here);
+    }
+    workgroupBarrier();
+    if thread < 16u * AT_ONCE {
+        var best = LOWEST;
+        for (var i = 0u; i < 16u; i++) {
+            best = max(best, weights[thread * 16u + i]);
+        }
+        few[thread] = best;
+    }
+    workgroupBarrier();
+    for (var h = 0u; h < AT_ONCE; h++) {
+        let weight = exponential(weights[h * SPLIT + thread] - best_of(h));
+        weights[h * SPLIT + thread] = select(0.0, weight, thread < here);
+    }
+    workgroupBarrier();
+    if thread < 16u * AT_ONCE {
+        var sum = 0.0;
+        for (var i = 0u; i < 16u; i++) {
+            sum += weights[thread * 16u + i];
+        }
+        few[16u * MOST_AT_ONCE + thread] = sum;
+    }
+}
+
+fn best_of(h: u32) -> f32 {
+    var best = LOWEST;
+    for (var i = 0u; i < 16u; i++) {
+        best = max(best, few[16u * h + i]);
+    }
+    return best;
+}
+
+fn sum_of(h: u32) -> f32 {
+    var sum = 0.0;
+    for (var i = 0u; i < 16u; i++) {
+        sum += few[16u * (MOST_AT_ONCE + h) + i];
+    }
+    return sum;
+}
+
+// The teams' sums of the values.
+fn add_values(work: Work, here: u32, thread: u32) {
+    let load = thread % LOADS;
+    let team = thread / LOADS;
+    if team >= TEAMS {
+        return;
+    }
+    var sums: array<vec4<f32>, 2u * MOST_AT_ONCE>;
+    for (var first = team; first < here; first += OWN * TEAMS) {
+        var values: array<vec4<u32>, OWN>;
+        for (var i = 0u; i < OWN; i++) {
+            let key = min(first + i * TEAMS, here - 1u);
+            values[i] = cache_v[(tokens[key] * KV_HEADS + work.kv_head) * LOADS + load];
+        }
+        for (var i = 0u; i < OWN; i++) {
+            if first + i * TEAMS < here {
+                let numbers = cells(values[i]);
+                for (var h = 0u; h < AT_ONCE; h++) {
+                    let weight = vec4<f32>(weights[h * SPLIT + first + i * TEAMS]);
+                    sums[2u * h] = fma(weight, numbers[0], sums[2u * h]);
+                    if WIDE == 2u {
+                        sums[2u * h + 1u] = fma(weight, numbers[1], sums[2u * h + 1u]);
+                    }
                 }
             }
         }
-        for (var h = 0u; h < AT_ONCE; h++) {
-            parts[(h * TILE + key) * LANES + lane] = total(products[h]);
-        }
     }
-}
-
-// The logits of a tile; one past the last token is never the best.
-fn add_lanes(here: u32, thread: u32) {
-    for (var i = thread; i < AT_ONCE * TILE; i += THREADS) {
-        var logit = LOWEST;
-        if i % TILE < here {
-            logit = 0.0;
-            for (var lane = 0u; lane < LANES; lane++) {
-                logit += parts[i * LANES + lane];
-            }
-            logit *= 1.0 / sqrt(f32(HEAD));
-        }
-        logits[i] = logit;
-    }
-}
-
-// Turns the sums to the best logit of all tiles so far, and makes the weights of this one.
-fn turn(thread: u32) {
     for (var h = 0u; h < AT_ONCE; h++) {
-        var now = best[h];
-        for (var i = 0u; i < TILE; i++) {
-            now = max(now, logits[h * TILE + i]);
-        }
-        let factor = exponential(best[h] - now);
-        best[h] = now;
-        weight_sums[h] *= factor;
-        sums[2u * h] *= factor;
-        sums[2u * h + 1u] *= factor;
-        if thread < TILE {
-            weights[h * TILE + thread] = exponential(logits[h * TILE + thread] - now);
-        }
-    }
-}
-
-// Adds the values of a tile.
-fn add_values(work: Work, tile: u32, here: u32, thread: u32) {
-    let load = thread % LOADS;
-    if thread / LOADS >= TEAMS {
-        return;
-    }
-    for (var key = thread / LOADS; key < here; key += TEAMS) {
-        let at = (tokens[tile % 2u * TILE + key] * KV_HEADS + work.kv_head) * LOADS;
-        let numbers = cells(cache_v[at + load]);
-        for (var h = 0u; h < AT_ONCE; h++) {
-            let weight = weights[h * TILE + key];
-            weight_sums[h] += weight;
-            sums[2u * h] = fma(vec4<f32>(weight), numbers[0], sums[2u * h]);
-            if WIDE == 2u {
-                sums[2u * h + 1u] = fma(vec4<f32>(weight), numbers[1], sums[2u * h + 1u]);
-            }
-        }
-    }
-}
-
-// Adds the teams of a head and writes it.
-fn finish(work: Work, h: u32, thread: u32) {
-    let team = thread / LOADS;
-    if team < TEAMS {
         for (var i = 0u; i < 4u * WIDE; i++) {
-            parts[team * HEAD + thread % LOADS * 4u * WIDE + i] = sums[2u * h + i / 4u][i % 4u];
+            parts[(team * AT_ONCE + h) * HEAD + load * 4u * WIDE + i] = sums[2u * h + i / 4u][i % 4u];
         }
-        totals[team] = weight_sums[h];
+    }
+}
+
+// Number `i` of a head, all teams added.
+fn teams_sum(h: u32, i: u32) -> f32 {
+    var value = 0.0;
+    for (var t = 0u; t < TEAMS; t++) {
+        value += parts[(t * AT_ONCE + h) * HEAD + i];
+    }
+    return value;
+}
+
+fn write(work: Work, h: u32, i: u32, value: f32) {
+    let at = work.row * HEADS + work.head + h;
+    out[at * HEAD + i] = value * sigmoid(gate[(2u * at + 1u) * HEAD + i]);
+}
+
+// Number at which a head's part of a split begins.
+fn part_of(work: Work, h: u32, split: u32) -> u32 {
+    return ((work.row * HEADS + work.head + h) * task.splits + split) * PART;
+}
+
+fn leave_part(work: Work, split: u32, thread: u32) {
+    for (var h = 0u; h < work.heads; h++) {
+        let begin = part_of(work, h, split);
+        for (var i = thread; i < HEAD; i += THREADS) {
+            atomicStore(&split_parts[begin + i], bitcast<u32>(teams_sum(h, i)));
+        }
+        if thread == 0u {
+            atomicStore(&split_parts[begin + HEAD], bitcast<u32>(sum_of(h)));
+            atomicStore(&split_parts[begin + HEAD + 1u], bitcast<u32>(best_of(h)));
+        }
+    }
+}
+
+// Whether this workgroup is the last of its row and heads.
+fn arrives_last(ticket: u32, splits: u32, thread: u32) -> bool {
+    storageBarrier();
+    workgroupBarrier();
+    if thread == 0u {
+        let before = atomicAdd(&tickets[ticket], 1u);
+        if before == splits - 1u {
+            atomicStore(&tickets[ticket], 0u);
+        }
+        is_last = u32(before == splits - 1u);
     }
     workgroupBarrier();
-    if h < work.heads {
+    storageBarrier();
+    return is_last == 1u;
+}
+
+fn number_of_part(at: u32) -> f32 {
+    return bitcast<f32>(atomicLoad(&split_parts[at]));
+}
+
+// Adds the splits of a row, in order.
+fn merge(work: Work, splits: u32, thread: u32) {
+    for (var h = 0u; h < work.heads; h++) {
+        var best = LOWEST;
+        for (var split = 0u; split < splits; split++) {
+            best = max(best, number_of_part(part_of(work, h, split) + HEAD + 1u));
+        }
         for (var i = thread; i < HEAD; i += THREADS) {
             var value = 0.0;
             var weight = 0.0;
-            for (var t = 0u; t < TEAMS; t++) {
-                value += parts[t * HEAD + i];
-                weight += totals[t];
+            for (var split = 0u; split < splits; split++) {
+                let begin = part_of(work, h, split);
+                let factor = exponential(number_of_part(begin + HEAD + 1u) - best);
+                value = fma(factor, number_of_part(begin + i), value);
+                weight = fma(factor, number_of_part(begin + HEAD), weight);
             }
-            let at = work.row * HEADS + work.head + h;
-            out[at * HEAD + i] = value / weight * sigmoid(gate[(2u * at + 1u) * HEAD + i]);
+            write(work, h, i, value / weight);
         }
     }
-    workgroupBarrier();
 }
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let work = work_of(group.x, group.y);
+    let work = work_of(group.x, group.z);
+    let first = group.y * SPLIT;
+    if first >= work.count {
+        return;
+    }
+    let here = min(work.count - first, SPLIT);
+    let splits = (work.count + SPLIT - 1u) / SPLIT;
+    if thread < here {
+        tokens[thread] = token_of(work, first + thread);
+    }
     for (var i = thread; i < STAGED; i += THREADS) {
         // A head past the last one is read as the last one and not written.
         let h = min(i / QUADS, work.heads - 1u);
         queries[i] = q[(work.row * HEADS + work.head + h) * QUADS + i % QUADS];
     }
-    for (var h = 0u; h < MOST_AT_ONCE; h++) {
-        best[h] = LOWEST;
-    }
-    find_tokens(work, 0u, thread);
     workgroupBarrier();
-    for (var tile = 0u; tile * TILE < work.count; tile++) {
-        let here = min(work.count - tile * TILE, TILE);
-        multiply(work, tile, thread);
-        workgroupBarrier();
-        find_tokens(work, tile + 1u, thread);
-        add_lanes(here, thread);
-        workgroupBarrier();
-        turn(thread);
-        workgroupBarrier();
-        add_values(work, tile, here, thread);
-    }
+    multiply(work, here, thread);
     workgroupBarrier();
-    for (var h = 0u; h < AT_ONCE; h++) {
-        finish(work, h, thread);
+    weigh(here, thread);
+    workgroupBarrier();
+    add_values(work, here, thread);
+    workgroupBarrier();
+    if splits == 1u {
+        for (var h = 0u; h < work.heads; h++) {
+            for (var i = thread; i < HEAD; i += THREADS) {
+                write(work, h, i, teams_sum(h, i) / sum_of(h));
+            }
+        }
+        return;
+    }
+    leave_part(work, group.y, thread);
+    if arrives_last(work.row * KV_HEADS * UNITS + group.x, splits, thread) {
+        merge(work, splits, thread);
     }
 }

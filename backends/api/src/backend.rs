@@ -2,11 +2,24 @@
 //! Refuses: graphs and policies; a backend runs the operations it is handed, in order.
 //! Invariants: `upload`, slot writes and submissions take effect in the order they were made.
 
-use crate::{Buffer, Counters, DeviceFacts, Pool, RecordLayout, Recorder, Result, SlotWriter};
+use crate::{Buffer, Counters, DeviceFacts, Pool, RecordLayout, Result, SlotWriter, Work};
 
 /// Names work that was handed to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Submission(pub u64);
+
+/// A part of a buffer on its way to the host.
+pub struct Readback<'a> {
+    /// Where it lies.
+    pub source: &'a Buffer,
+    /// First byte, a multiple of 4.
+    pub offset: u64,
+    /// Where it goes; its length, a multiple of 4, says how much.
+    pub into: &'a mut [u8],
+}
+
+/// Told how far something that takes long has come: steps done, and steps in all.
+pub type Steps<'a> = &'a mut dyn FnMut(usize, usize);
 
 /// A device (engine.md section 2.1).
 pub trait Backend: Send + Sync {
@@ -32,7 +45,15 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// When the range does not fit the buffer, or the device is lost.
-    fn read(&self, source: &Buffer, offset: u64, into: &mut [u8]) -> Result<()>;
+    fn read(&self, source: &Buffer, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.read_all(&mut [Readback { source, offset, into }])
+    }
+
+    /// Reads several parts after all submitted work, in one round trip.
+    ///
+    /// # Errors
+    /// When a range does not fit its buffer, or the device is lost.
+    fn read_all(&self, parts: &mut [Readback<'_>]) -> Result<()>;
 
     /// Makes a pool of `slots` slots for records of this layout.
     ///
@@ -46,11 +67,22 @@ pub trait Backend: Send + Sync {
     /// When the slot does not exist or is in use.
     fn open_slot(&self, pool: &Pool, slot: u32) -> Result<Box<dyn SlotWriter>>;
 
-    /// Hands recorded operations to the device, to run in order.
+    /// Builds whatever these operations will need, so that their first submission does not wait for it. Nothing runs.
+    ///
+    /// # Errors
+    /// As [`Backend::submit`].
+    fn prepare(&self, work: &[Work<'_>], progress: Steps<'_>) -> Result<()> {
+        let _ = (work, progress);
+        Ok(())
+    }
+
+    /// Hands recorded operations to the device, to run in order. A [`Route`](crate::op::Route) with a lookup that finds a
+    /// choice without a slot is the last to have an effect: the host reads the control block, brings the expert, and
+    /// submits what comes after that operation once more (engine.md 5.3).
     ///
     /// # Errors
     /// When an operation names memory of another backend, is out of range, or the device is lost.
-    fn submit(&self, work: Recorder) -> Result<Submission>;
+    fn submit(&self, work: Work<'_>) -> Result<Submission>;
 
     /// Waits until a submission and all before it are finished.
     ///

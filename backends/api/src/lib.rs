@@ -15,11 +15,11 @@ pub mod pool;
 pub mod recorder;
 
 pub use arithmetic::{Arithmetic, Form, Rows};
-pub use backend::{Backend, Submission};
+pub use backend::{Backend, Readback, Steps, Submission};
 pub use buffer::{Buffer, Memory};
 pub use error::{Error, Result};
 pub use facts::{Counters, DeviceFacts, DeviceKind};
 pub use format::{Format, Matrix, Part, RecordLayout, Scalar, Span};
 pub use op::{Linear, NONE, Op};
 pub use pool::{Pool, PoolMemory, SlotWriter};
-pub use recorder::{Recorder, Scope, Site, Stage};
+pub use recorder::{Recorder, Scope, Site, Stage, Work};

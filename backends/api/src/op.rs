@@ -536,6 +536,23 @@ pub struct Route {
     pub experts: Buffer,
     /// Out: `[rows, choices]`, adding up to one.
     pub weights: Buffer,
+    /// Whether the slots of the choices are looked up on the device as well.
+    pub lookup: Option<Lookup>,
+}
+
+/// The slots of a layer's choices, and the end of the submission where one has none (engine.md 5.3).
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    /// The layer, which names its row of `table` and its part of `control`.
+    pub layer: u32,
+    /// `[layers, experts]` u32: the slot of each expert, or [`NONE`].
+    pub table: Buffer,
+    /// Out: `[rows, choices]` u32.
+    pub slots: Buffer,
+    /// The control block, `[1 + layers * rows * choices]` u32. Its first number is [`NONE`], or becomes the layer where a
+    /// choice has no slot: no later operation of the submission has an effect then. The choices of every layer that ran
+    /// follow, `[layers, rows, choices]`.
+    pub control: Buffer,
 }
 
 /// Gate and up projections and SwiGLU of the experts that have a slot, and of the shared expert if it is named.

@@ -83,6 +83,15 @@ impl fmt::Display for Site {
     }
 }
 
+/// Operations that are handed to a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Work<'a> {
+    /// The profile of all of them.
+    pub arithmetic: Arithmetic,
+    /// The operations, each with its place.
+    pub steps: &'a [(Site, Op)],
+}
+
 /// Operations in the order they are to run.
 #[derive(Debug)]
 pub struct Recorder {
@@ -107,9 +116,24 @@ impl Recorder {
         &self.steps
     }
 
+    /// Everything recorded.
+    pub fn all(&self) -> Work<'_> {
+        self.part(0, self.steps.len())
+    }
+
+    /// The operations from `first` up to `end`, none of those that are not there.
+    pub fn part(&self, first: usize, end: usize) -> Work<'_> {
+        Work { arithmetic: self.arithmetic, steps: self.steps.get(first..end).unwrap_or_default() }
+    }
+
     /// Whether nothing has been recorded.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
+    }
+
+    /// Forgets what was recorded, not where in the model the next operations stand.
+    pub fn clear(&mut self) {
+        self.steps.clear();
     }
 
     /// Says where in the model the next operations stand.
@@ -118,7 +142,8 @@ impl Recorder {
         self
     }
 
-    fn push(&mut self, op: Op) {
+    /// An operation as it is.
+    pub fn push(&mut self, op: Op) {
         self.steps.push((self.site, op));
     }
 

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ss_backend::{
-    Backend, Buffer, Counters, DeviceFacts, DeviceKind, Error, Memory, Pool, RecordLayout, Recorder, Result,
-    SlotWriter, Stage, Submission,
+    Backend, Buffer, Counters, DeviceFacts, DeviceKind, Error, Memory, Pool, Readback, RecordLayout, Result,
+    SlotWriter, Stage, Submission, Work,
 };
 
 use crate::memory::{HostBuffer, Ledger};
-use crate::ops;
+use crate::ops::{self, Then};
 use crate::pool::HostPool;
 use crate::scratch::Scratch;
 use crate::simd::Tier;
@@ -147,11 +147,13 @@ impl Backend for Reference {
         Ok(())
     }
 
-    fn read(&self, source: &Buffer, offset: u64, into: &mut [u8]) -> Result<()> {
+    fn read_all(&self, parts: &mut [Readback<'_>]) -> Result<()> {
         let _queue = self.queue.lock();
-        let host = self.host(source)?;
-        let range = words(host, offset, into.len())?;
-        into.copy_from_slice(bytemuck::cast_slice(&host.words.read()[range]));
+        for Readback { source, offset, into } in parts {
+            let host = self.host(source)?;
+            let range = words(host, *offset, into.len())?;
+            into.copy_from_slice(bytemuck::cast_slice(&host.words.read()[range]));
+        }
         self.progress.lock().readbacks += 1;
         Ok(())
     }
@@ -167,19 +169,24 @@ impl Backend for Reference {
         Ok(Box::new(host.open(slot, &self.uploaded)?))
     }
 
-    fn submit(&self, work: Recorder) -> Result<Submission> {
+    fn submit(&self, work: Work<'_>) -> Result<Submission> {
         let _queue = self.queue.lock();
         let mut stages = BTreeMap::<Stage, Duration>::new();
         let mut started = Instant::now();
-        for (site, op) in work.steps() {
-            let step = Step { machine: &self.machine, arithmetic: work.arithmetic(), site: *site, op: ops::name(op) };
-            ops::run(&step, op)?;
+        let mut ran = 0;
+        for (site, op) in work.steps {
+            let step = Step { machine: &self.machine, arithmetic: work.arithmetic, site: *site, op: ops::name(op) };
+            let then = ops::run(&step, op)?;
+            ran += 1;
             let now = Instant::now();
             *stages.entry(site.stage).or_default() += now - started;
             started = now;
+            if then == Then::Halt {
+                break;
+            }
         }
         let mut progress = self.progress.lock();
-        progress.dispatches += work.steps().len() as u64;
+        progress.dispatches += ran;
         progress.submissions += 1;
         stages.into_iter().for_each(|(stage, time)| *progress.stages.entry(stage).or_default() += time);
         Ok(Submission(progress.submissions))

@@ -8,16 +8,18 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 use ss_backend::{
-    Backend, Buffer, Counters, DeviceFacts, Error, Pool, RecordLayout, Recorder, Result, SlotWriter, Submission,
+    Backend, Buffer, Counters, DeviceFacts, Error, Pool, Readback, RecordLayout, Result, SlotWriter, Steps, Submission,
+    Work,
 };
 
 use crate::adapter::AdapterChoice;
+use crate::clock::Clock;
 use crate::device::{Block, Device};
-use crate::encoding::Encoding;
+use crate::encoding::{Encoding, GRID_BYTES, MOST_DECIDED};
 use crate::groups::Groups;
 use crate::memory::Stored;
 use crate::pool::{ChunkAccess, Chunks};
-use crate::registry::{Pipeline, Registry};
+use crate::registry::{Kernel, Key, Pipeline, Registry};
 use crate::staging::{self, SlotCopy, Target};
 use crate::tuning;
 use crate::{ops, overrides};
@@ -31,17 +33,30 @@ pub struct Options {
     pub chunk_bytes: Option<u64>,
     /// How kernels reach the chunks; `Array` falls back to `OneByOne` where the device takes no arrays of buffers.
     pub chunk_access: ChunkAccess,
-    /// Whether prompt products of the fast profile take F16 inputs; none: where the adapter multiplies matrices of them
-    /// (engine.md 3.5).
-    pub f16_inputs: Option<bool>,
+    /// Whether prompt products of the fast profile take F16 inputs (engine.md 3.5). It costs accuracy, and gains nothing
+    /// while no kernel multiplies with matrix units.
+    pub f16_inputs: bool,
     /// Most bytes of a binding, where it shall be smaller than the device allows.
     pub binding_bytes: Option<u64>,
+    /// What [`WgpuBackend::pipeline_cache`] gave for this adapter earlier; damaged bytes count as none.
+    pub pipeline_cache: Option<Vec<u8>>,
+    /// Whether each submission is waited for and its time on the device counted, under [`WHOLE`](crate::WHOLE) among the
+    /// stages; for benches.
+    pub timed: bool,
 }
 
 impl Options {
     /// The widest chunks and the fewest dispatches that the adapter allows.
     pub fn new(adapter: AdapterChoice) -> Self {
-        Options { adapter, chunk_bytes: None, chunk_access: ChunkAccess::Array, f16_inputs: None, binding_bytes: None }
+        Options {
+            adapter,
+            chunk_bytes: None,
+            chunk_access: ChunkAccess::Array,
+            f16_inputs: false,
+            binding_bytes: None,
+            pipeline_cache: None,
+            timed: false,
+        }
     }
 }
 
@@ -59,8 +74,13 @@ pub(crate) struct Shared {
     pub(crate) scratch: Scratch,
     /// Zeros between operations: each puts back what it counts.
     pub(crate) tickets: Scratch,
+    /// Workgroups of each dispatch, where one decides about others.
+    pub(crate) grids: Scratch,
     /// Whether prompt products of the fast profile take F16 inputs.
     pub(crate) f16_inputs: bool,
+    clock: Option<Clock>,
+    /// Where readbacks land, as large as the largest so far.
+    readback: Mutex<Option<Block>>,
     queue: Mutex<Queue>,
 }
 
@@ -74,8 +94,10 @@ struct Queue {
 }
 
 /// A buffer for numbers that only one operation needs; operations run in order, so one is enough for all.
-#[derive(Default)]
-pub(crate) struct Scratch(Mutex<Scratches>);
+pub(crate) struct Scratch {
+    usage: wgpu::BufferUsages,
+    held: Mutex<Scratches>,
+}
 
 #[derive(Default)]
 struct Scratches {
@@ -85,13 +107,17 @@ struct Scratches {
 }
 
 impl Scratch {
+    fn new(usage: wgpu::BufferUsages) -> Self {
+        Scratch { usage, held: Mutex::default() }
+    }
+
     /// A buffer of at least `bytes` bytes.
     pub(crate) fn at_least(&self, device: &Device, bytes: u64) -> Result<wgpu::Buffer> {
-        let mut held = self.0.lock();
+        let mut held = self.held.lock();
         if let Some(block) = held.block.as_ref().filter(|block| block.raw.size() >= bytes) {
             return Ok(block.raw.clone());
         }
-        let block = device.block("scratch", bytes, wgpu::BufferUsages::STORAGE)?;
+        let block = device.block("scratch", bytes, self.usage)?;
         let raw = block.raw.clone();
         let outgrown = held.block.replace(block);
         held.outgrown.extend(outgrown);
@@ -100,7 +126,7 @@ impl Scratch {
 
     /// After submission: frees what is outgrown.
     fn submitted(&self) {
-        self.0.lock().outgrown.clear();
+        self.held.lock().outgrown.clear();
     }
 }
 
@@ -131,6 +157,14 @@ pub(crate) struct Dispatch {
     pub(crate) immediates: Vec<u32>,
     /// Workgroups.
     pub(crate) grid: [u32; 3],
+    /// Whether it may take the workgroups of all dispatches after it.
+    pub(crate) decides: Option<Decision>,
+}
+
+/// What a kernel is told that decides about the dispatches after it.
+pub(crate) struct Decision {
+    /// Where in its immediates the range of those dispatches goes.
+    pub(crate) range_at: usize,
 }
 
 impl WgpuBackend {
@@ -142,14 +176,33 @@ impl WgpuBackend {
         Self::with_registry(options, Registry::with_overrides(overrides::all()))
     }
 
-    pub(crate) fn with_registry(options: Options, registry: Registry) -> Result<Self> {
-        let mut device = Device::open(&options.adapter)?;
+    pub(crate) fn with_registry(mut options: Options, registry: Registry) -> Result<Self> {
+        let mut device = Device::open(&options.adapter, options.pipeline_cache.take().as_deref(), options.timed)?;
         let most = &mut device.limits.max_storage_buffer_binding_size;
         *most = options.binding_bytes.map_or(*most, |bytes| bytes.min(*most));
-        let f16_inputs = options.f16_inputs.unwrap_or(!device.facts.matrix_tiles.is_empty());
-        let (groups, scratch, tickets) = (Groups::default(), Scratch::default(), Scratch::default());
-        let shared = Shared { device, registry, groups, scratch, tickets, f16_inputs, queue: Mutex::default() };
+        let storage = wgpu::BufferUsages::STORAGE;
+        let shared = Shared {
+            clock: Clock::new(&device)?,
+            device,
+            registry,
+            groups: Groups::default(),
+            scratch: Scratch::new(storage),
+            tickets: Scratch::new(storage),
+            grids: Scratch::new(storage | wgpu::BufferUsages::INDIRECT | wgpu::BufferUsages::COPY_DST),
+            f16_inputs: options.f16_inputs,
+            readback: Mutex::default(),
+            queue: Mutex::default(),
+        };
         Ok(WgpuBackend { shared: Arc::new(shared), options })
+    }
+
+    /// Whether prompt products of the fast profile take F16 inputs.
+    pub fn takes_f16_inputs(&self) -> bool {
+        self.shared.f16_inputs
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.shared.device
     }
 
     #[cfg(test)]
@@ -159,6 +212,21 @@ impl WgpuBackend {
 }
 
 impl Shared {
+    /// Turns operations into steps, or only puts their kernels down.
+    fn encode(
+        &self,
+        work: Work<'_>,
+        steps: &mut Vec<Step>,
+        mut wanted: Option<&mut Vec<(&'static Kernel, Key)>>,
+    ) -> Result<()> {
+        for (site, op) in work.steps {
+            let (arithmetic, wanted) = (work.arithmetic, wanted.as_deref_mut());
+            let mut encoding = Encoding { shared: self, arithmetic, site: *site, op: ops::name(op), steps, wanted };
+            ops::encode(&mut encoding, op)?;
+        }
+        Ok(())
+    }
+
     /// Queues a filled staging buffer for the next submission.
     pub(crate) fn write_slot(&self, copy: SlotCopy) -> Result<()> {
         self.device.ledger.uploaded.fetch_add(copy.bytes(), Relaxed);
@@ -178,15 +246,24 @@ impl Shared {
 
     /// Submits pending slot writes, then `steps`.
     fn flush(&self, queue: &mut Queue, steps: &[Step]) -> Result<Submission> {
+        let grids = self.upload_grids(steps)?;
+        // Without a kernel there is nothing to mark.
+        let clock = self.clock.as_ref().filter(|_| steps.iter().any(|step| step.dispatch().is_some()));
         let mut encoder = self.device.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let slots = std::mem::take(&mut queue.slots);
         slots.iter().for_each(|copy| copy.encode(&mut encoder));
-        encode(&mut encoder, steps);
+        encode(&mut encoder, steps, grids.as_ref(), clock);
+        if let Some(clock) = clock {
+            clock.resolve(&mut encoder);
+        }
         let index = self.device.queue.submit([encoder.finish()]);
         self.scratch.submitted();
         self.tickets.submitted();
         slots.into_iter().for_each(SlotCopy::recycle);
         self.device.collect()?;
+        if let Some(clock) = clock {
+            self.device.ledger.busy.fetch_add(clock.measure(&self.device)?.as_nanos() as u64, Relaxed);
+        }
 
         self.device.ledger.submissions.fetch_add(1, Relaxed);
         let dispatches = steps.iter().filter(|step| matches!(step, Step::Dispatch(_))).count() as u64;
@@ -197,38 +274,89 @@ impl Shared {
         Ok(Submission(queue.last))
     }
 
+    /// Uploads the workgroups of every dispatch if one of them decides about others.
+    fn upload_grids(&self, steps: &[Step]) -> Result<Option<wgpu::Buffer>> {
+        let dispatches = || steps.iter().filter_map(Step::dispatch);
+        if dispatches().all(|dispatch| dispatch.decides.is_none()) {
+            return Ok(None);
+        }
+        let grids: Vec<[u32; 3]> = dispatches().map(|dispatch| dispatch.grid).collect();
+        if grids.len() > MOST_DECIDED {
+            let count = grids.len();
+            return Err(Error::Refused(format!(
+                "{count} dispatches after a lookup, at most {MOST_DECIDED} are possible"
+            )));
+        }
+        let buffer = self.grids.at_least(&self.device, MOST_DECIDED as u64 * GRID_BYTES)?;
+        self.device.queue.write_buffer(&buffer, 0, bytemuck::cast_slice(&grids));
+        Ok(Some(buffer))
+    }
+
     /// Drops submissions up to `last` from the list: they are finished.
     fn forget(&self, last: u64) {
         self.queue.lock().unfinished.retain(|&submission, _| submission > last);
     }
 }
 
-/// Records `steps`, dispatches that follow one another in one pass.
-fn encode(encoder: &mut wgpu::CommandEncoder, steps: &[Step]) {
+impl Step {
+    fn dispatch(&self) -> Option<&Dispatch> {
+        match self {
+            Step::Dispatch(dispatch) => Some(dispatch),
+            Step::Copy(_) => None,
+        }
+    }
+}
+
+/// Records `steps`, dispatches that follow one another in one pass; workgroups come from `grids` where there are some.
+fn encode(encoder: &mut wgpu::CommandEncoder, steps: &[Step], grids: Option<&wgpu::Buffer>, clock: Option<&Clock>) {
+    let dispatches = steps.iter().filter_map(Step::dispatch).count() as u32;
+    let mut number = 0;
     for run in steps.chunk_by(|a, b| matches!((a, b), (Step::Dispatch(_), Step::Dispatch(_)))) {
         if let [Step::Copy(copy)] = run {
             encoder.copy_buffer_to_buffer(&copy.from, copy.from_offset, &copy.to, copy.to_offset, copy.bytes);
             continue;
         }
-        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        let length = run.len() as u32;
+        let timestamp_writes = clock.and_then(|clock| clock.writes(number == 0, number + length == dispatches));
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
         for step in run {
             if let Step::Dispatch(dispatch) = step {
-                dispatch.encode(&mut pass);
+                dispatch.encode(&mut pass, Place { number, dispatches, grids });
+                number += 1;
             }
         }
     }
 }
 
+/// Where a dispatch stands in its submission.
+struct Place<'a> {
+    number: u32,
+    dispatches: u32,
+    grids: Option<&'a wgpu::Buffer>,
+}
+
 impl Dispatch {
-    fn encode(&self, pass: &mut wgpu::ComputePass<'_>) {
+    fn encode(&self, pass: &mut wgpu::ComputePass<'_>, place: Place<'_>) {
         pass.set_pipeline(&self.pipeline.raw);
         pass.set_bind_group(0, &self.arguments, &[]);
         if let Some(pool) = &self.pool {
             pass.set_bind_group(1, pool, &[]);
         }
-        pass.set_immediates(0, bytemuck::cast_slice(&self.immediates));
-        let [x, y, z] = self.grid;
-        pass.dispatch_workgroups(x, y, z);
+        let mut immediates = self.immediates.clone();
+        if let Some(range) = self.decides.as_ref().and_then(|d| immediates.get_mut(d.range_at..d.range_at + 2)) {
+            range.copy_from_slice(&[place.number + 1, place.dispatches]);
+        }
+        pass.set_immediates(0, bytemuck::cast_slice(&immediates));
+        match place.grids {
+            // What decides writes the grids, and a buffer is not written and read by one dispatch.
+            Some(grids) if self.decides.is_none() => {
+                pass.dispatch_workgroups_indirect(grids, u64::from(place.number) * GRID_BYTES);
+            }
+            _ => {
+                let [x, y, z] = self.grid;
+                pass.dispatch_workgroups(x, y, z);
+            }
+        }
     }
 }
 
@@ -259,26 +387,43 @@ impl Backend for WgpuBackend {
         device.check()
     }
 
-    fn read(&self, source: &Buffer, offset: u64, into: &mut [u8]) -> Result<()> {
-        let (device, bytes) = (&self.shared.device, into.len() as u64);
-        let raw = Stored::of(source)?.range(offset, bytes)?;
-        if into.is_empty() {
+    fn read_all(&self, parts: &mut [Readback<'_>]) -> Result<()> {
+        let device = &self.shared.device;
+        let bytes: u64 = parts.iter().map(|part| part.into.len() as u64).sum();
+        let mut encoder = device.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut held = self.shared.readback.lock();
+        let block = match held.take().filter(|block| block.raw.size() >= bytes) {
+            Some(block) => block,
+            None => device.block("readback", bytes, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)?,
+        };
+        let mut at = 0;
+        for part in parts.iter().filter(|part| !part.into.is_empty()) {
+            let raw = Stored::of(part.source)?.range(part.offset, part.into.len() as u64)?;
+            encoder.copy_buffer_to_buffer(raw, part.offset, &block.raw, at, part.into.len() as u64);
+            at += part.into.len() as u64;
+        }
+        if at == 0 {
             return Ok(());
         }
-        let block = device.block("readback", bytes, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)?;
-        let mut encoder = device.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        encoder.copy_buffer_to_buffer(raw, offset, &block.raw, 0, bytes);
         let last = {
             let queue = self.shared.queue.lock();
             device.queue.submit([encoder.finish()]);
             queue.last
         };
         // Whether it worked is seen when the range is asked for.
-        block.raw.map_async(wgpu::MapMode::Read, .., |_| ());
+        block.raw.map_async(wgpu::MapMode::Read, ..at, |_| ());
         device.wait(None)?;
         self.shared.forget(last);
-        let view = block.raw.get_mapped_range(..).map_err(|error| Error::Refused(error.to_string()))?;
-        into.copy_from_slice(&view);
+        let view = block.raw.get_mapped_range(..at).map_err(|error| Error::Refused(error.to_string()))?;
+        let mut rest = &view[..];
+        for part in parts {
+            let (these, after) = rest.split_at(part.into.len());
+            part.into.copy_from_slice(these);
+            rest = after;
+        }
+        drop(view);
+        block.raw.unmap();
+        *held = Some(block);
         device.ledger.readbacks.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -295,15 +440,22 @@ impl Backend for WgpuBackend {
         staging::writer(&self.shared, &chunks.staging, target)
     }
 
-    fn submit(&self, work: Recorder) -> Result<Submission> {
+    fn prepare(&self, work: &[Work<'_>], progress: Steps<'_>) -> Result<()> {
+        self.shared.device.check()?;
+        let mut wanted = Vec::new();
+        {
+            let _queue = self.shared.queue.lock();
+            work.iter().try_for_each(|work| self.shared.encode(*work, &mut Vec::new(), Some(&mut wanted)))?;
+        }
+        self.shared.registry.build_all(&self.shared.device, wanted, progress)
+    }
+
+    fn submit(&self, work: Work<'_>) -> Result<Submission> {
         self.shared.device.check()?;
         // Held throughout, since the scratch buffer is shared and submissions are ordered.
         let mut queue = self.shared.queue.lock();
         let mut steps = Vec::new();
-        for (site, op) in work.steps() {
-            let (shared, arithmetic) = (&*self.shared, work.arithmetic());
-            ops::encode(&mut Encoding { shared, arithmetic, site: *site, op: ops::name(op), steps: &mut steps }, op)?;
-        }
+        self.shared.encode(work, &mut steps, None)?;
         self.shared.flush(&mut queue, &steps)
     }
 

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use crate::ops::KERNELS;
+use crate::overrides;
 use crate::registry::{Access, Kernel, declared};
 use crate::tuning::TABLE;
 
@@ -18,6 +19,16 @@ weights the part of the weight's format (`weight_affine4`, `weight_affine8`, `we
 `weight_loose`). Weights are bound after the bindings listed here: codes, then scales and biases of an affine weight. The
 slot pool is a group of its own. `w` marks what is written.
 ";
+
+/// How many kernels there are.
+pub fn kernel_count() -> usize {
+    KERNELS.iter().map(|family| family.len()).sum()
+}
+
+/// What replaces some of them on some devices, in the order in which it is tried.
+pub fn kernel_overrides() -> Vec<&'static str> {
+    overrides::all().iter().map(|replacement| replacement.name()).collect()
+}
 
 /// The text of `docs/kernels.md`.
 pub fn kernel_table() -> String {

@@ -1,5 +1,5 @@
 //! Owns: the opened device and its queue, its limits and features, and the first fault that it reported.
-//! Refuses: adapters without immediates, through which every kernel gets its few numbers.
+//! Refuses: adapters that lack what every kernel needs.
 //! Invariants: no fault of the driver becomes a panic; it is kept, and each later call returns it as an error.
 
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use ss_backend::{DeviceFacts, Error, Result};
 use wgpu::Features;
 
-use crate::adapter::{AdapterChoice, chosen, facts, instance};
+use crate::adapter::{AdapterChoice, chosen};
+use crate::cache;
 use crate::ledger::{Charge, Ledger};
 
 /// Bytes of immediates that a kernel may take: what WebGPU grants everywhere.
@@ -16,7 +17,7 @@ pub(crate) const IMMEDIATE_BYTES: u32 = 64;
 
 /// What binding all chunks of a pool at once takes. The index is the same in all of a workgroup, but wgpu's compiler
 /// cannot see that through a function's arguments.
-const BUFFER_ARRAYS: Features = Features::BUFFER_BINDING_ARRAY
+pub(crate) const BUFFER_ARRAYS: Features = Features::BUFFER_BINDING_ARRAY
     .union(Features::STORAGE_RESOURCE_BINDING_ARRAY)
     .union(Features::SAMPLED_TEXTURE_AND_STORAGE_BUFFER_ARRAY_NON_UNIFORM_INDEXING);
 
@@ -26,6 +27,8 @@ pub(crate) struct Device {
     pub(crate) queue: wgpu::Queue,
     pub(crate) limits: wgpu::Limits,
     pub(crate) facts: DeviceFacts,
+    /// What the driver keeps of pipelines, where it does.
+    pub(crate) cache: Option<wgpu::PipelineCache>,
     pub(crate) ledger: Arc<Ledger>,
     fault: Arc<Mutex<Option<String>>>,
 }
@@ -45,21 +48,17 @@ impl Drop for Block {
 }
 
 impl Device {
-    /// Opens the adapter that `choice` means.
-    pub(crate) fn open(choice: &AdapterChoice) -> Result<Self> {
-        let adapter = chosen(&instance(), choice)?;
-        let (facts, limits) = (facts(&adapter), adapter.limits());
-        if !adapter.features().contains(Features::IMMEDIATES) || limits.max_immediate_size < IMMEDIATE_BYTES {
-            return Err(Error::Unavailable(format!(
-                "the adapter `{}` takes {} bytes of immediates where the kernels need {IMMEDIATE_BYTES}; \
-                 use `--backend reference`",
-                facts.device, limits.max_immediate_size
-            )));
-        }
-        let arrays = if adapter.features().contains(BUFFER_ARRAYS) { BUFFER_ARRAYS } else { Features::empty() };
+    /// Opens the adapter that `choice` means; `cached` is what [`cache::sealed`] gave for it earlier.
+    pub(crate) fn open(choice: &AdapterChoice, cached: Option<&[u8]>, timed: bool) -> Result<Self> {
+        let (adapter, facts) = chosen(choice)?;
+        let (facts, limits) = (facts.device, adapter.limits());
+        let timing = if timed { crate::clock::FEATURES } else { Features::empty() };
+        let wanted = adapter.features() & (BUFFER_ARRAYS | Features::PIPELINE_CACHE | timing);
+        // Arrays need all of their features.
+        let wanted = if wanted.contains(BUFFER_ARRAYS) { wanted } else { wanted - BUFFER_ARRAYS };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("slotstream"),
-            required_features: Features::IMMEDIATES | arrays,
+            required_features: Features::IMMEDIATES | wanted,
             required_limits: limits.clone(),
             experimental_features: wgpu::ExperimentalFeatures::disabled(),
             memory_hints: wgpu::MemoryHints::Performance,
@@ -81,7 +80,8 @@ impl Device {
         let (uncaptured, lost) = (keep(&fault), keep(&fault));
         raw.on_uncaptured_error(Arc::new(move |error: wgpu::Error| uncaptured(error.to_string())));
         raw.set_device_lost_callback(move |reason, text| lost(format!("{reason:?}: {text}")));
-        Ok(Device { raw, queue, limits, facts, ledger: Arc::default(), fault })
+        let cache = cache::open(&raw, cached);
+        Ok(Device { raw, queue, limits, facts, cache, ledger: Arc::default(), fault })
     }
 
     /// Whether a pool's chunks can be bound all at once.

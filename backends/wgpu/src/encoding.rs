@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use ss_backend::{Arithmetic, Buffer, Error, Format, Linear, Matrix, Memory, Part, Result, Rows, Site};
 
-use crate::backend::{Dispatch, Shared, Step};
+use crate::backend::{Decision, Dispatch, Shared, Step};
 use crate::memory::Stored;
 use crate::pool::Chunks;
-use crate::registry::{Access, Kernel, Key, Place, PoolBinding, WeightKey};
+use crate::registry::{Access, Kernel, Key, Place, PoolBinding, Rest, WeightKey};
 use crate::tuning;
 
 /// Bytes of a number or an id.
@@ -19,6 +19,14 @@ const WORD_BYTES: u64 = 4;
 
 /// Bytes that kernels load of codes at once.
 pub(crate) const QUAD_BYTES: u64 = 16;
+
+/// Dispatches of a submission in which one decides about others: more than ten tokens' worth.
+pub(crate) const MOST_DECIDED: usize = 1 << 14;
+
+const GRIDS_BYTES: u64 = MOST_DECIDED as u64 * GRID_BYTES;
+
+/// Bytes of the workgroup counts of one dispatch.
+pub(crate) const GRID_BYTES: u64 = size_of::<[u32; 3]>() as u64;
 
 /// An operation while it becomes dispatches.
 pub(crate) struct Encoding<'a> {
@@ -28,6 +36,8 @@ pub(crate) struct Encoding<'a> {
     /// Name of the operation, for errors.
     pub(crate) op: &'static str,
     pub(crate) steps: &'a mut Vec<Step>,
+    /// Where kernels are put down instead of being recorded, if nothing is to run.
+    pub(crate) wanted: Option<&'a mut Vec<(&'static Kernel, Key)>>,
 }
 
 /// A range of a buffer that a kernel sees.
@@ -182,6 +192,7 @@ impl Encoding<'_> {
             codes: units(part.codes.offset, QUAD_BYTES)?,
             scales: units(part.scales.offset, WORD_BYTES)?,
             biases: units(part.biases.offset, WORD_BYTES)?,
+            rest: None,
         };
         let spread = Some(tuning::gemv_in_slot(matrix));
         Ok(Weight { matrix, pieces: Vec::new(), outputs: None, spread, rounded: false, place: Some(place) })
@@ -237,9 +248,27 @@ impl Encoding<'_> {
         Ok(View { buffer, offset: 0, bytes })
     }
 
+    /// Workgroups of each dispatch of the submission, where one of them decides about those after it.
+    pub(crate) fn grids(&self) -> Result<View> {
+        let buffer = self.shared.grids.at_least(&self.shared.device, GRIDS_BYTES)?;
+        Ok(View { buffer, offset: 0, bytes: GRIDS_BYTES })
+    }
+
     /// Records a kernel.
     pub(crate) fn launch(&mut self, launch: &Launch<'_>) -> Result<()> {
         self.launch_over(None, launch)
+    }
+
+    /// Records a kernel that may take the workgroups of all dispatches after it. It finds the range of those behind its
+    /// immediates.
+    pub(crate) fn launch_deciding(&mut self, launch: &Launch<'_>) -> Result<()> {
+        let before = self.steps.len();
+        self.launch(launch)?;
+        if let Some(Step::Dispatch(dispatch)) = self.steps.get_mut(before) {
+            dispatch.decides = Some(Decision { range_at: dispatch.immediates.len() });
+            dispatch.immediates.extend([0, 0]);
+        }
+        Ok(())
     }
 
     /// Records a kernel that sees the slot pool: once where all chunks are bound at once, else once a chunk, the
@@ -259,6 +288,10 @@ impl Encoding<'_> {
             pool: pool.map_or(PoolBinding::None, |pool| pool.binding),
             constants: launch.constants.to_vec(),
         };
+        if let Some(wanted) = &mut self.wanted {
+            wanted.push((launch.kernel, key));
+            return Ok(());
+        }
         let pipeline = self.shared.registry.pipeline(device, launch.kernel, key)?;
         let views: Vec<&View> =
             launch.views.iter().copied().chain(launch.weights.iter().flat_map(|weight| &weight.pieces)).collect();
@@ -274,6 +307,7 @@ impl Encoding<'_> {
                 pool: groups.get(bound).cloned(),
                 immediates,
                 grid: launch.grid,
+                decides: None,
             }));
         }
         Ok(())
@@ -310,6 +344,41 @@ impl Weight {
     /// The same weight, its inputs rounded to F16 in the prompt form.
     pub(crate) fn rounded(mut self, rounded: bool) -> Self {
         self.rounded = rounded;
+        self
+    }
+
+    /// Two projections of a record read as one of twice the outputs, a lane having an output of each: none unless they
+    /// are affine, alike, and the second lies behind the first.
+    pub(crate) fn stacked(&self, second: &Weight) -> Option<Weight> {
+        let matrix = self.matrix;
+        let (place, next) = (self.place?, second.place?);
+        let words = matrix.scale_bytes() / WORD_BYTES;
+        let whole = matrix.format.is_affine() && matrix.scale_bytes().is_multiple_of(WORD_BYTES);
+        if matrix != second.matrix || !whole || !matrix.code_bytes().is_multiple_of(QUAD_BYTES) {
+            return None;
+        }
+        let (codes_at, scales_at) = (u32::try_from(matrix.code_bytes() / QUAD_BYTES).ok()?, u32::try_from(words).ok()?);
+        let by = |next: u32, first: u32, size: u32| next.checked_sub(first)?.checked_sub(size);
+        let rest = Some(Rest {
+            codes_at,
+            codes_by: by(next.codes, place.codes, codes_at)?,
+            scales_at,
+            scales_by: by(next.scales, place.scales, scales_at)?,
+            biases_by: by(next.biases, place.biases, scales_at)?,
+        });
+        let spread = Some(tuning::Gemv { outputs: 2, ..tuning::gemv_in_slot(matrix) });
+        Some(Weight {
+            matrix: Matrix { rows: matrix.rows.checked_mul(2)?, ..matrix },
+            outputs: Some((2, matrix.rows)),
+            spread,
+            place: Some(Place { rest, ..place }),
+            ..self.clone()
+        })
+    }
+
+    /// The same weight, spread as the projections of experts are.
+    pub(crate) fn spread_as_in_slot(mut self) -> Self {
+        self.spread = Some(tuning::gemv_in_slot(self.matrix));
         self
     }
 

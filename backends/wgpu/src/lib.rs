@@ -4,7 +4,9 @@
 
 mod adapter;
 mod backend;
+mod cache;
 mod catalogue;
+mod clock;
 mod device;
 mod encoding;
 mod groups;
@@ -22,7 +24,8 @@ mod tuning;
 #[cfg(test)]
 mod tests;
 
-pub use adapter::{AdapterChoice, adapters};
+pub use adapter::{AdapterChoice, AdapterFacts, adapters, choose};
 pub use backend::{Options, WgpuBackend};
-pub use catalogue::kernel_table;
+pub use catalogue::{kernel_count, kernel_overrides, kernel_table};
+pub use ledger::WHOLE;
 pub use pool::ChunkAccess;

@@ -56,6 +56,14 @@ pub(crate) const WEIGHT_LOOSE: Part =
 /// Cells of the caches of sparse attention.
 pub(crate) const QSA_CELLS: Part = Part { file: "qsa_cells.wgsl", text: include_str!("../../../wgsl/qsa_cells.wgsl") };
 
+/// The choices of a router.
+pub(crate) const ROUTE_TOPK: Part =
+    Part { file: "route_topk.wgsl", text: include_str!("../../../wgsl/route_topk.wgsl") };
+
+/// What both kernels of the first half of the experts share.
+pub(crate) const EXPERTS_IN_SHARED: Part =
+    Part { file: "experts_in_shared.wgsl", text: include_str!("../../../wgsl/experts_in_shared.wgsl") };
+
 /// Memory of the decode form of products.
 pub(crate) const GEMV: Part = Part { file: "gemv.wgsl", text: include_str!("../../../wgsl/gemv.wgsl") };
 

@@ -7,10 +7,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use parking_lot::Mutex;
-use ss_backend::{Error, Format, Matrix, Result, Scalar};
+use ss_backend::{Error, Format, Matrix, Result, Scalar, Steps};
 
 use crate::device::{Device, IMMEDIATE_BYTES};
 use crate::{parts, tuning};
@@ -58,7 +58,10 @@ pub(crate) enum Product {
     /// Reads their numbers.
     Numbers,
     /// Multiplies a few rows with them: `gemv.wgsl`, then `gemv_weight.wgsl` a weight.
-    Gemv,
+    Gemv {
+        /// Most rows of a workgroup.
+        at_once: u32,
+    },
     /// Multiplies tiles of rows with them: `gemm.wgsl`, then `gemm_weight.wgsl` a weight.
     Gemm,
 }
@@ -68,7 +71,7 @@ impl Product {
     pub(crate) fn parts(self) -> Option<(&'static Part, &'static Part)> {
         match self {
             Product::Numbers => None,
-            Product::Gemv => Some((&parts::GEMV, &parts::GEMV_WEIGHT)),
+            Product::Gemv { .. } => Some((&parts::GEMV, &parts::GEMV_WEIGHT)),
             Product::Gemm => Some((&parts::GEMM, &parts::GEMM_WEIGHT)),
         }
     }
@@ -97,6 +100,28 @@ pub(crate) struct Place {
     pub(crate) scales: u32,
     /// First bias, in 4 bytes.
     pub(crate) biases: u32,
+    /// Where the rest lies, if it is two projections of one format that are read as one.
+    pub(crate) rest: Option<Rest>,
+}
+
+/// The second of two projections of one format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Rest {
+    /// Codes of the first, in 16 bytes.
+    pub(crate) codes_at: u32,
+    /// How much later than right behind the first's the second's codes lie, in 16 bytes.
+    pub(crate) codes_by: u32,
+    /// Scales of the first, and as many biases, in 4 bytes.
+    pub(crate) scales_at: u32,
+    /// How much later the second's scales lie, in 4 bytes.
+    pub(crate) scales_by: u32,
+    /// How much later the second's biases lie, in 4 bytes.
+    pub(crate) biases_by: u32,
+}
+
+impl Rest {
+    /// For a projection that is alone.
+    const NONE: Rest = Rest { codes_at: u32::MAX, codes_by: 0, scales_at: u32::MAX, scales_by: 0, biases_by: 0 };
 }
 
 impl WeightKey {
@@ -107,8 +132,18 @@ impl WeightKey {
 }
 
 impl Place {
-    const fn constants(self) -> [(&'static str, u32); 3] {
-        [("CODES", self.codes), ("SCALES", self.scales), ("BIASES", self.biases)]
+    fn constants(self) -> [(&'static str, u32); 8] {
+        let rest = self.rest.unwrap_or(Rest::NONE);
+        [
+            ("CODES", self.codes),
+            ("SCALES", self.scales),
+            ("BIASES", self.biases),
+            ("CODES_AT", rest.codes_at),
+            ("CODES_BY", rest.codes_by),
+            ("SCALES_AT", rest.scales_at),
+            ("SCALES_BY", rest.scales_by),
+            ("BIASES_BY", rest.biases_by),
+        ]
     }
 }
 
@@ -143,6 +178,9 @@ pub(crate) struct Replacement {
 
 /// A source of modules in another language, or better ones, for some keys (engine.md 2.1).
 pub(crate) trait Override: Send + Sync {
+    /// What it is called in the list of devices.
+    fn name(&self) -> &'static str;
+
     /// The module for a key; none to leave the WGSL in place.
     fn module(&self, device: &wgpu::Device, key: &Key) -> Option<Replacement>;
 }
@@ -191,13 +229,46 @@ impl Registry {
 
     /// The pipeline of this key, built if it is new.
     pub(crate) fn pipeline(&self, device: &Device, kernel: &Kernel, key: Key) -> Result<Arc<Pipeline>> {
-        let mut built = self.built.lock();
-        if let Some(pipeline) = built.get(&key) {
+        if let Some(pipeline) = self.built.lock().get(&key) {
             return Ok(Arc::clone(pipeline));
         }
+        // Not locked while it builds, which may take a second: others build theirs beside it.
         let pipeline = Arc::new(self.build(device, kernel, &key)?);
-        built.insert(key, Arc::clone(&pipeline));
-        Ok(pipeline)
+        Ok(Arc::clone(self.built.lock().entry(key).or_insert(pipeline)))
+    }
+
+    /// Builds those of these pipelines that are new, on all processors, and says after each how many are done.
+    pub(crate) fn build_all(
+        &self,
+        device: &Device,
+        wanted: Vec<(&'static Kernel, Key)>,
+        progress: Steps<'_>,
+    ) -> Result<()> {
+        let mut new: HashMap<Key, &'static Kernel> = wanted.into_iter().map(|(kernel, key)| (key, kernel)).collect();
+        new.retain(|key, _| !self.built.lock().contains_key(key));
+        let all = new.len();
+        let queue = Mutex::new(new.into_iter());
+        let (done, finished) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for _ in 0..std::thread::available_parallelism().map_or(1, usize::from).min(all) {
+                let (queue, done) = (&queue, done.clone());
+                scope.spawn(move || {
+                    while let Some((key, kernel)) = { queue.lock().next() } {
+                        let built = self.pipeline(device, kernel, key).map(drop);
+                        // Nobody listens any more after a failure.
+                        if done.send(built).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            drop(done);
+            finished.into_iter().enumerate().try_for_each(|(before, built)| {
+                built?;
+                progress(before + 1, all);
+                Ok(())
+            })
+        })
     }
 
     /// The keys of all pipelines built so far.
@@ -246,11 +317,15 @@ impl Registry {
     }
 }
 
+/// Builds a module that checks every index and bounds no loop: a counter in each loop keeps drivers from unrolling it, which
+/// cost three times the time on an H200, where the index checks cost nothing.
 fn wgsl(device: &Device, key: &Key, source: String) -> wgpu::ShaderModule {
-    device.raw.create_shader_module(wgpu::ShaderModuleDescriptor {
-        label: Some(key.kernel),
-        source: wgpu::ShaderSource::Wgsl(Cow::Owned(source)),
-    })
+    let descriptor =
+        wgpu::ShaderModuleDescriptor { label: Some(key.kernel), source: wgpu::ShaderSource::Wgsl(Cow::Owned(source)) };
+    let checks = wgpu::ShaderRuntimeChecks { force_loop_bounding: false, ..wgpu::ShaderRuntimeChecks::checked() };
+    // SAFETY: what may not be taken for granted without the counters is that loops end. Every loop of `wgsl/` counts
+    // towards a bound by steps that are not zero; a test reads the sources for others.
+    unsafe { device.raw.create_shader_module_trusted(descriptor, checks) }
 }
 
 fn pipeline(
@@ -276,7 +351,7 @@ fn pipeline(
             // Every kernel writes its workgroup memory before it reads it.
             zero_initialize_workgroup_memory: false,
         },
-        cache: None,
+        cache: device.cache.as_ref(),
     })
 }
 
@@ -312,13 +387,15 @@ fn own_bindings(kernel: &Kernel) -> u32 {
 /// The values of all override constants.
 pub(crate) fn constants(kernel: &Kernel, key: &Key) -> Vec<(String, f64)> {
     let mut all: Vec<(String, u32)> = key.constants.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
-    if kernel.product == Product::Gemv {
+    if let Product::Gemv { at_once } = kernel.product {
+        let weights: Vec<_> = key.weights.iter().map(|weight| (weight.matrix.format, weight.spread())).collect();
         all.push(("THREADS".to_owned(), tuning::THREADS.value));
+        all.push(("STAGED".to_owned(), tuning::staged(at_once, &weights)));
     }
     for (name, weight) in kernel.weights.iter().zip(&key.weights) {
         let product = match kernel.product {
             Product::Numbers => Vec::new(),
-            Product::Gemv => gemv_constants(weight),
+            Product::Gemv { .. } => gemv_constants(weight),
             Product::Gemm => vec![("ROUNDED", u32::from(weight.rounded))],
         };
         let place = weight.place.map(|place| place.constants()).into_iter().flatten();

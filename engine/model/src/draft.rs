@@ -5,6 +5,7 @@
 use ss_backend::op::{Copy, Embed, MtpFuse};
 use ss_backend::{Form, Recorder, Rows, Scope, Stage};
 
+use crate::drive::{Drive, Lookups};
 use crate::graph::Run;
 use crate::model::head;
 use crate::state::State;
@@ -69,6 +70,8 @@ impl Model {
             rows: Rows { count, form: Form::Generated },
             first,
             rec: Recorder::new(self.arithmetic),
+            drive: if count <= Lookups::MOST_ROWS { Drive::Listed(&mut self.lookups) } else { Drive::ByLayer },
+            marks: Vec::new(),
         };
         take_streams(&mut run, source)?;
         run.rec.at(Scope::Mtp, Stage::Embed).embed(Embed {
@@ -98,7 +101,6 @@ impl Model {
             Want::All => 0..count,
         };
         let logits = head(&mut run, (&weights.mixer, Scope::Mtp), &self.weights.head, wanted)?;
-        run.submit()?;
         state.torn = false;
         Ok(logits)
     }

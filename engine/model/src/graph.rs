@@ -1,18 +1,17 @@
-//! Owns: one decoder layer as operations (architecture.md section 2), and the walk over its experts in groups that fit
-//! the pool (engine.md 5.1).
-//! Refuses: sequence bookkeeping; it is told where the rows stand.
+//! Owns: one decoder layer as operations (architecture.md section 2).
+//! Refuses: sequence bookkeeping, and the way to the device; it is told where the rows stand, and `drive` runs the list.
 //! Invariants: the operations recorded depend on geometry, form and profile; the number of rows, residency and the size
-//! of the pool only decide how often the expert operations are repeated over disjoint choices.
+//! of the pool only decide how often the expert operations are repeated over disjoint choices, and who looks up slots.
 
 use ss_backend::op::{
-    Combine, ExpertsIn, ExpertsOut, GdnInputs, GdnMix, GdnProject, HcRead, HyperWeights, PleMix, PleProject,
+    Combine, ExpertsIn, ExpertsOut, GdnInputs, GdnMix, GdnProject, HcRead, HyperWeights, Lookup, PleMix, PleProject,
     ProjectWrite, QsaAppend, QsaAttend, QsaProject, QsaSelect, Route, SharedIn, SharedOut,
 };
-use ss_backend::{Arithmetic, Backend, Buffer, NONE, Recorder, Rows, Scope, Stage, Submission};
+use ss_backend::{Arithmetic, Backend, Buffer, Recorder, Rows, Scope, Stage};
 use ss_checkpoint::Geometry;
 use ss_stream::ExpertCache;
 
-use crate::model::lane;
+use crate::drive::{Drive, Mark};
 use crate::shapes::Shapes;
 use crate::state::{GdnState, MixerState, QsaState, Room, at_state, carry};
 use crate::weights::{GdnLayer, Layer, Mixer, MoeLayer, PleLayer, QsaLayer};
@@ -34,6 +33,10 @@ pub(crate) struct Run<'a> {
     /// `[rows, streams, hidden]`.
     pub streams: Buffer,
     pub rec: Recorder,
+    /// How what is recorded reaches the device.
+    pub drive: Drive<'a>,
+    /// The routers in `rec` whose slots the device looks up, in order.
+    pub marks: Vec<Mark>,
 }
 
 /// Buffers that keep a pass's inputs so that part of it can be replayed.
@@ -44,12 +47,6 @@ pub(crate) struct GdnTape {
 }
 
 impl Run<'_> {
-    /// Hands what is recorded to the device and starts a new list.
-    pub fn submit(&mut self) -> Result<Submission> {
-        let rec = std::mem::replace(&mut self.rec, Recorder::new(self.arithmetic));
-        Ok(self.backend.submit(rec)?)
-    }
-
     /// n-gram injection.
     pub fn ple(
         &mut self,
@@ -63,7 +60,7 @@ impl Run<'_> {
         let inputs = tape.cloned().unwrap_or_else(|| self.work.at(Area::PleInputs));
         self.rec.at(scope, Stage::Ple).ple_project(PleProject {
             rows: self.rows,
-            e: self.work.at(Area::NgramRows),
+            e: self.work.ngram_rows(weights.index),
             key: weights.key.clone(),
             value: weights.value.clone(),
             keys: self.work.at(Area::PleKeys),
@@ -228,8 +225,31 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Routes, reads the choices back, and runs the layer's experts in groups that fit the pool.
+    /// Router, experts, and their sum.
     fn moe(&mut self, layer: u32, scope: Scope, w: &MoeLayer) -> Result<()> {
+        match &self.drive {
+            Drive::Listed(lookups) => {
+                let lookup = Some(lookups.of(layer, self.work));
+                self.route(scope, w, lookup);
+                self.marks.push(Mark { layer, after: self.rec.steps().len() });
+                self.experts(scope, w);
+            }
+            Drive::ByLayer => {
+                self.route(scope, w, None);
+                self.run_layer_experts(layer, scope, w)?;
+            }
+            Drive::Dry(lookups) => {
+                let lookup = Some(lookups.of(layer, self.work));
+                self.route(scope, w, None);
+                self.route(scope, w, lookup);
+                self.experts(scope, w);
+            }
+        }
+        self.combine(scope, w);
+        Ok(())
+    }
+
+    fn route(&mut self, scope: Scope, w: &MoeLayer, lookup: Option<Lookup>) {
         self.rec.at(scope, Stage::Moe).route(Route {
             rows: self.rows,
             choices: self.geometry.choices,
@@ -238,27 +258,11 @@ impl Run<'_> {
             logits: self.work.at(Area::Router),
             experts: self.work.at(Area::Choices),
             weights: self.work.at(Area::ChoiceWeights),
+            lookup,
         });
-        self.submit()?;
-        let choices = self.read_choices()?;
-        // Everything submitted is finished now, so that slots of earlier layers may be taken.
-        self.experts.release();
-        let mut distinct = choices.clone();
-        distinct.sort_unstable();
-        distinct.dedup();
-        let lane = lane(self.rows.form);
-        let mut earlier = None;
-        for group in self.experts.groups(layer, &distinct) {
-            if let Some(submission) = earlier {
-                self.backend.wait(submission)?;
-                self.experts.release();
-                self.cancel.check()?;
-            }
-            let slots = self.experts.acquire(layer, &group, lane)?;
-            self.upload_slots(&choices, &group, &slots)?;
-            self.record_group(scope, w, earlier.is_none());
-            earlier = Some(self.submit()?);
-        }
+    }
+
+    fn combine(&mut self, scope: Scope, w: &MoeLayer) {
         self.rec.at(scope, Stage::Moe).combine(Combine {
             rows: self.rows,
             choices: self.geometry.choices,
@@ -271,29 +275,10 @@ impl Run<'_> {
             inject: self.work.at(Area::Inject),
             out: self.streams.clone(),
         });
-        Ok(())
     }
 
-    fn read_choices(&self) -> Result<Vec<u32>> {
-        let mut choices = vec![0u32; (self.rows.count * self.geometry.choices) as usize];
-        self.backend.read(&self.work.at(Area::Choices), 0, bytemuck::cast_slice_mut(&mut choices))?;
-        match choices.iter().all(|&e| e < self.geometry.experts) {
-            true => Ok(choices),
-            false => Err(Error::Request("an expert that does not exist")),
-        }
-    }
-
-    /// Writes the slot of each choice in this group, and [`NONE`] for the others.
-    fn upload_slots(&self, choices: &[u32], group: &[u32], slots: &[u32]) -> Result<()> {
-        let mut table = vec![NONE; self.geometry.experts as usize];
-        for (&expert, &slot) in group.iter().zip(slots) {
-            table[expert as usize] = slot;
-        }
-        let of_choices: Vec<u32> = choices.iter().map(|&expert| table[expert as usize]).collect();
-        Ok(self.backend.upload(&self.work.at(Area::Slots), 0, bytemuck::cast_slice(&of_choices))?)
-    }
-
-    fn record_group(&mut self, scope: Scope, w: &MoeLayer, with_shared: bool) {
+    /// Both halves of the experts that have a slot, and of the shared one.
+    pub fn experts(&mut self, scope: Scope, w: &MoeLayer) {
         let (rows, choices) = (self.rows, self.geometry.choices);
         self.rec.at(scope, Stage::Moe).experts_in(ExpertsIn {
             rows,
@@ -302,7 +287,7 @@ impl Run<'_> {
             pool: self.experts.pool().clone(),
             slots: self.work.at(Area::Slots),
             out: self.work.at(Area::ExpertRows),
-            shared: with_shared.then(|| SharedIn {
+            shared: Some(SharedIn {
                 gate: w.shared_gate_proj.clone(),
                 up: w.shared_up.clone(),
                 out: self.work.at(Area::SharedRows),
@@ -315,7 +300,7 @@ impl Run<'_> {
             pool: self.experts.pool().clone(),
             slots: self.work.at(Area::Slots),
             out: self.work.at(Area::Routed),
-            shared: with_shared.then(|| SharedOut {
+            shared: Some(SharedOut {
                 x: self.work.at(Area::SharedRows),
                 down: w.shared_down.clone(),
                 out: self.work.at(Area::Shared),

@@ -5,6 +5,7 @@
 
 mod cancel;
 mod draft;
+mod drive;
 mod error;
 mod graph;
 mod model;

@@ -5,10 +5,11 @@
 use std::sync::Arc;
 
 use ss_backend::op::{Embed, GdnInputs, HcRead, Head, HyperWeights};
-use ss_backend::{Arithmetic, Backend, Buffer, Form, Recorder, Rows, Scope, Stage};
+use ss_backend::{Arithmetic, Backend, Buffer, Form, Linear, Readback, Recorder, Rows, Scope, Stage, Steps};
 use ss_checkpoint::{Checkpoint, Geometry};
 use ss_stream::{Lane, Store, StoreOptions};
 
+use crate::drive::{Drive, Lookups};
 use crate::graph::{GdnTape, Run};
 use crate::rope::{Position, Rope};
 use crate::shapes::Shapes;
@@ -97,6 +98,7 @@ pub struct Model {
     pub(crate) store: Store,
     mutation: PassMutation,
     pub(crate) work: Workspace,
+    pub(crate) lookups: Lookups,
 }
 
 impl Model {
@@ -115,6 +117,7 @@ impl Model {
         let geometry = checkpoint.geometry();
         let work = Workspace::new(backend.as_ref(), geometry, HEAD_ROWS, weights.draft.is_some())?;
         Ok(Model {
+            lookups: Lookups::new(backend.as_ref(), geometry)?,
             weights,
             work,
             shapes: Shapes::new(geometry),
@@ -259,7 +262,7 @@ impl Model {
         self.backend.upload(&self.work.at(Area::Ids), 0, bytemuck::cast_slice(ids))?;
         self.backend.upload(&self.work.at(Area::Rope), 0, bytemuck::cast_slice(&angles))?;
         self.backend.upload(&self.work.at(Area::BlockRope), 0, bytemuck::cast_slice(&block_angles))?;
-        Ok(())
+        self.lookups.clear(self.backend.as_ref())
     }
 
     fn layers(
@@ -272,64 +275,78 @@ impl Model {
     ) -> Result<Vec<f32>> {
         let count = pass.ids.len() as u32;
         let checkpoint = self.checkpoint.clone();
-        let geometry = checkpoint.geometry();
-        let streams = self.work.at(Area::Streams);
+        self.upload_ngram_rows(&state.context, pass)?;
         let mut run = Run {
             backend: self.backend.as_ref(),
-            geometry,
+            geometry: checkpoint.geometry(),
             shapes: self.shapes,
             arithmetic: self.arithmetic,
+            streams: self.work.at(Area::Streams),
             work: &mut self.work,
             experts: &mut self.store.experts,
             cancel,
             rows: Rows { count, form: pass.form },
             first,
-            streams: streams.clone(),
             rec: Recorder::new(self.arithmetic),
+            drive: if count <= Lookups::MOST_ROWS { Drive::Listed(&mut self.lookups) } else { Drive::ByLayer },
+            marks: Vec::new(),
         };
-        run.rec.at(Scope::Whole, Stage::Embed).embed(Embed {
-            rows: run.rows,
-            ids: run.work.at(Area::Ids),
-            table: self.weights.embed.clone(),
-            copies: geometry.streams,
-            out: streams.clone(),
-        });
-        for (l, weights) in self.weights.layers.iter().enumerate() {
-            if let Some(ple) = &weights.ple {
-                let rows = ngram_rows(&checkpoint, ple.index, &state.context, pass.ids);
-                let mut values = vec![0f32; pass.ids.len() * geometry.ple_dim as usize];
-                let table = self
-                    .store
-                    .ngrams
-                    .get_mut(ple.index)
-                    .ok_or(Error::Request("an n-gram table that does not exist"))?;
-                table.fetch(&rows, lane(pass.form), &mut values)?;
-                // The rows' memory may still be read by an injection before this one.
-                run.submit()?;
-                run.backend.upload(&run.work.at(Area::NgramRows), 0, bytemuck::cast_slice(&values))?;
-                run.ple(l as u32, ple, &mut state.ple[ple.index], tape.map(|t| t.ple_inputs(ple.index)))?;
-            }
-            run.layer(
-                l as u32,
-                Scope::Layer(l as u32),
-                weights,
-                &mut state.mixers[l],
-                tape.and_then(|t| t.gdn_tape(l)),
-            )?;
-        }
+        trunk(&mut run, &self.weights, state, tape)?;
         let wanted = match pass.want {
             Want::Nothing => count..count,
             Want::Last => count - 1..count,
             Want::All => 0..count,
         };
-        let mixer = (&self.weights.mixer, Scope::Whole);
-        let logits = head(&mut run, mixer, &self.weights.head, wanted)?;
-        run.submit()?;
+        let logits = head(&mut run, (&self.weights.mixer, Scope::Whole), &self.weights.head, wanted)?;
         // Damaged weights that are finite themselves can still overflow; they must never become tokens (I6).
         match logits.iter().all(|logit| logit.is_finite()) {
             true => Ok(logits),
             false => Err(Error::NotFinite { dir: checkpoint.dir().to_owned() }),
         }
+    }
+
+    /// Reads the n-gram rows of a pass and uploads them, table by table.
+    fn upload_ngram_rows(&mut self, context: &[u32], pass: &Pass<'_>) -> Result<()> {
+        let width = self.geometry().ple_dim as usize;
+        for (index, table) in self.store.ngrams.iter_mut().enumerate() {
+            let rows = ngram_rows(&self.checkpoint, index, context, pass.ids);
+            let mut values = vec![0f32; pass.ids.len() * width];
+            table.fetch(&rows, lane(pass.form), &mut values)?;
+            self.backend.upload(&self.work.ngram_rows(index), 0, bytemuck::cast_slice(&values))?;
+        }
+        Ok(())
+    }
+
+    /// Has the device build what passes over prompts, replies and drafts need, so that no first token waits for it.
+    ///
+    /// # Errors
+    /// When the device has no kernel for something, no room, or is lost.
+    pub fn prepare(&mut self, progress: Steps<'_>) -> Result<()> {
+        let mut state = self.new_state()?;
+        let (checkpoint, cancel) = (self.checkpoint.clone(), Cancel::default());
+        let mut lists = Vec::new();
+        for form in [Form::Prompt, Form::Generated] {
+            let mut run = Run {
+                backend: self.backend.as_ref(),
+                geometry: checkpoint.geometry(),
+                shapes: self.shapes,
+                arithmetic: self.arithmetic,
+                streams: self.work.at(Area::Streams),
+                work: &mut self.work,
+                experts: &mut self.store.experts,
+                cancel: &cancel,
+                rows: Rows { count: 1, form },
+                first: 0,
+                rec: Recorder::new(self.arithmetic),
+                drive: Drive::Dry(&self.lookups),
+                marks: Vec::new(),
+            };
+            trunk(&mut run, &self.weights, &mut state, None)?;
+            record_head(&mut run, (&self.weights.mixer, Scope::Whole), &self.weights.head, 0, 1);
+            lists.push(run.rec);
+        }
+        let lists: Vec<_> = lists.iter().map(Recorder::all).collect();
+        Ok(self.backend.prepare(&lists, progress)?)
     }
 
     /// Reads the streams of the last pass's rows: what the final mixer and the draft head read, `[rows, streams, hidden]`.
@@ -381,40 +398,67 @@ fn ngram_rows(checkpoint: &Checkpoint, index: usize, context: &[u32], ids: &[u32
     rows
 }
 
-/// Logits of some rows, by the decode form, a few at a time (engine.md 3.7d).
+/// Embedding and all layers.
+fn trunk(run: &mut Run<'_>, weights: &Weights, state: &mut State, tape: Option<&Recording>) -> Result<()> {
+    run.rec.at(Scope::Whole, Stage::Embed).embed(Embed {
+        rows: run.rows,
+        ids: run.work.at(Area::Ids),
+        table: weights.embed.clone(),
+        copies: run.geometry.streams,
+        out: run.streams.clone(),
+    });
+    for (l, weights) in weights.layers.iter().enumerate() {
+        let scope = Scope::Layer(l as u32);
+        if let Some(ple) = &weights.ple {
+            run.ple(l as u32, ple, &mut state.ple[ple.index], tape.map(|t| t.ple_inputs(ple.index)))?;
+        }
+        run.layer(l as u32, scope, weights, &mut state.mixers[l], tape.and_then(|t| t.gdn_tape(l)))?;
+    }
+    Ok(())
+}
+
+/// Logits of some rows, by the decode form, a few at a time (engine.md 3.7d), after everything recorded before.
 pub(crate) fn head(
     run: &mut Run<'_>,
     mixer: (&HyperWeights, Scope),
-    weight: &ss_backend::Linear,
+    weight: &Linear,
     wanted: std::ops::Range<u32>,
 ) -> Result<Vec<f32>> {
     let vocab = run.geometry.vocab as usize;
     let mut logits = vec![0f32; wanted.len() * vocab];
+    if wanted.is_empty() {
+        run.finish(&mut [])?;
+    }
+    let source = run.work.at(Area::Logits);
     let (end, mut first) = (wanted.end, wanted.start);
     for out in logits.chunks_mut(HEAD_ROWS as usize * vocab) {
         run.cancel.check()?;
-        let rows = Rows { count: (end - first).min(HEAD_ROWS), form: Form::Generated };
-        run.rec.at(mixer.1, Stage::Mixer).hc_read(HcRead {
-            rows,
-            first,
-            streams: run.shapes.streams,
-            eps: run.geometry.eps,
-            weights: mixer.0.clone(),
-            x: run.streams.clone(),
-            normed: run.work.at(Area::Normed),
-            lowrank: run.work.at(Area::Lowrank),
-            u: run.work.at(Area::HeadU),
-            inject: run.work.at(Area::Inject),
-        });
-        run.rec.at(mixer.1, Stage::Head).head(Head {
-            rows,
-            x: run.work.at(Area::HeadU),
-            weight: weight.clone(),
-            logits: run.work.at(Area::Logits),
-        });
-        run.submit()?;
-        run.backend.read(&run.work.at(Area::Logits), 0, bytemuck::cast_slice_mut(out))?;
-        first += rows.count;
+        let count = (end - first).min(HEAD_ROWS);
+        record_head(run, mixer, weight, first, count);
+        run.finish(&mut [Readback { source: &source, offset: 0, into: bytemuck::cast_slice_mut(out) }])?;
+        first += count;
     }
     Ok(logits)
+}
+
+fn record_head(run: &mut Run<'_>, mixer: (&HyperWeights, Scope), weight: &Linear, first: u32, count: u32) {
+    let rows = Rows { count, form: Form::Generated };
+    run.rec.at(mixer.1, Stage::Mixer).hc_read(HcRead {
+        rows,
+        first,
+        streams: run.shapes.streams,
+        eps: run.geometry.eps,
+        weights: mixer.0.clone(),
+        x: run.streams.clone(),
+        normed: run.work.at(Area::Normed),
+        lowrank: run.work.at(Area::Lowrank),
+        u: run.work.at(Area::HeadU),
+        inject: run.work.at(Area::Inject),
+    });
+    run.rec.at(mixer.1, Stage::Head).head(Head {
+        rows,
+        x: run.work.at(Area::HeadU),
+        weight: weight.clone(),
+        logits: run.work.at(Area::Logits),
+    });
 }

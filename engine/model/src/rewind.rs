@@ -72,7 +72,7 @@ impl Model {
             *window =
                 self.replay_window(&mut rec, keep, self.shapes.ple.window(), recording.ple_inputs(i), &before.ple[i])?;
         }
-        self.backend.submit(rec)?;
+        self.backend.submit(rec.all())?;
         state.timeline = before.timeline.clone();
         state.timeline.extend(&recording.positions[..keep as usize], self.shapes.qsa.block);
         let look_back = self.geometry().ngram.order.saturating_sub(1) as usize;

@@ -46,8 +46,6 @@ pub enum Area {
     IndexQ,
     /// `[topk]` u32: kept blocks.
     Blocks,
-    /// `[ple]`: n-gram rows side by side.
-    NgramRows,
     /// `[streams, hidden]`: keys of the n-gram injection.
     PleKeys,
     /// `[hidden]`: its values.
@@ -86,7 +84,7 @@ pub enum Area {
 
 impl Area {
     /// All areas.
-    pub const ALL: [Area; 33] = [
+    pub const ALL: [Area; 32] = [
         Area::Ids,
         Area::Rope,
         Area::BlockRope,
@@ -102,7 +100,6 @@ impl Area {
         Area::Q,
         Area::IndexQ,
         Area::Blocks,
-        Area::NgramRows,
         Area::PleKeys,
         Area::PleValues,
         Area::PleInputs,
@@ -131,7 +128,6 @@ impl Area {
             Area::Streams | Area::Normed | Area::DraftM | Area::DraftStreams => wide,
             Area::PleKeys | Area::PleInputs => if_ple(g, wide),
             Area::PleValues => if_ple(g, g.hidden),
-            Area::NgramRows => if_ple(g, g.ple_dim),
             Area::Lowrank => g.lowrank,
             Area::U | Area::Shared | Area::HeadU | Area::DraftE => g.hidden,
             Area::Inject => g.streams,
@@ -171,13 +167,21 @@ fn if_ple(g: &Geometry, width: u32) -> u32 {
 
 /// Bytes of a whole workspace, scores aside.
 pub fn workspace_bytes(g: &Geometry, rows: u32, draft: bool) -> u64 {
-    Area::ALL.iter().map(|area| area.bytes(g, rows, draft)).sum()
+    let areas: u64 = Area::ALL.iter().map(|area| area.bytes(g, rows, draft)).sum();
+    areas + g.ple.len() as u64 * ngram_bytes(g, rows)
+}
+
+/// Bytes of the n-gram rows of one table, `[rows, ple]`: side by side, unrounded.
+fn ngram_bytes(g: &Geometry, rows: u32) -> u64 {
+    4 * u64::from(rows) * u64::from(g.ple_dim)
 }
 
 /// Scratch memory for passes of up to `rows` rows.
 pub struct Workspace {
     rows: u32,
     buffers: Vec<Buffer>,
+    /// One a table, since all are filled before the pass.
+    ngram_rows: Vec<Buffer>,
     scores: Buffer,
 }
 
@@ -190,9 +194,11 @@ impl Workspace {
         // A pass of one row still feeds the head eight at a time when drafts are verified.
         let rows = rows.max(HEAD_ROWS);
         let alloc = |area: &Area| backend.alloc(&format!("workspace {area:?}"), area.bytes(g, rows, draft));
+        let ngrams = || backend.alloc("workspace n-gram rows", ngram_bytes(g, rows).max(4));
         Ok(Workspace {
             rows,
             buffers: Area::ALL.iter().map(alloc).collect::<std::result::Result<_, _>>()?,
+            ngram_rows: g.ple.iter().map(|_| ngrams()).collect::<std::result::Result<_, _>>()?,
             scores: backend.alloc("workspace scores", 4)?,
         })
     }
@@ -205,6 +211,11 @@ impl Workspace {
     /// The buffer of an area.
     pub fn at(&self, area: Area) -> Buffer {
         self.buffers[area as usize].clone()
+    }
+
+    /// The n-gram rows of a table.
+    pub fn ngram_rows(&self, table: usize) -> Buffer {
+        self.ngram_rows[table].clone()
     }
 
     /// Score memory for `rows` queries over `blocks` blocks: the buffer, and how many rows fit at a time.

@@ -4,6 +4,7 @@
 //! Invariants: a record is read in full and found free of NaN and infinities before its expert counts as resident; after
 //! a failure the slots of what was not read are free, and the next request starts from a whole table.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -86,6 +87,17 @@ impl ExpertCache {
     /// Which expert lies where.
     pub fn table(&self) -> &SlotTable {
         &self.table
+    }
+
+    /// The layers whose slots have changed since the last call, ascending.
+    pub fn take_changed(&mut self) -> BTreeSet<u32> {
+        self.table.take_changed()
+    }
+
+    /// Counts a layer's distinct experts as found, where the device looked their slots up by itself.
+    pub fn found(&mut self, layer: u32, experts: &[u32]) {
+        self.table.touch(layer, experts);
+        self.counters.hits += experts.len() as u64;
     }
 
     /// What was done so far.

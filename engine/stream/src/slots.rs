@@ -3,6 +3,8 @@
 //! Invariants: an expert has at most one slot and a slot at most one expert; a slot is free, being read, or resident;
 //! pinned slots and slots being read are never given up; a claim is all or nothing.
 
+use std::collections::BTreeSet;
+
 use ss_backend::NONE;
 
 use crate::{Error, Eviction, Result};
@@ -56,6 +58,8 @@ pub struct SlotTable {
     pinned: usize,
     free: Vec<u32>,
     policy: Box<dyn Eviction>,
+    /// Layers whose entries are other than when [`SlotTable::take_changed`] was last called.
+    changed: BTreeSet<u32>,
 }
 
 impl SlotTable {
@@ -70,6 +74,7 @@ impl SlotTable {
             pinned: 0,
             free: (0..slots).rev().collect(),
             policy,
+            changed: BTreeSet::new(),
         }
     }
 
@@ -98,6 +103,20 @@ impl SlotTable {
     pub fn layer(&self, layer: u32) -> &[u32] {
         let experts = self.experts as usize;
         self.index.get(layer as usize * experts..).and_then(|rest| rest.get(..experts)).unwrap_or_default()
+    }
+
+    /// The layers whose entries have changed since the last call, ascending: what a copy of the table elsewhere lacks.
+    pub fn take_changed(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Tells the policy that these experts of a layer were used where they lie.
+    pub fn touch(&mut self, layer: u32, experts: &[u32]) {
+        for &expert in experts {
+            if let Some(slot) = self.slot(ExpertId { layer, expert }) {
+                self.policy.touch(slot);
+            }
+        }
     }
 
     /// Every resident expert with its slot, in slot order.
@@ -151,6 +170,7 @@ impl SlotTable {
         for miss in &claim.misses {
             if let Some(place) = self.place(miss.id) {
                 self.index[place] = miss.slot;
+                self.changed.insert(miss.id.layer);
                 self.slots[miss.slot as usize] = Slot::Resident(miss.id);
                 self.policy.touch(miss.slot);
             }
@@ -202,6 +222,7 @@ impl SlotTable {
             && let Some(place) = self.place(id)
         {
             self.index[place] = NONE;
+            self.changed.insert(id.layer);
         }
         Some((victim, true))
     }

@@ -5,9 +5,10 @@
 //!
 //! Row rule: a row routes alone; choices are added in their order, whatever order the experts came in (engine.md 3.7e).
 
-use ss_backend::Result;
-use ss_backend::op::{Combine, Route};
+use ss_backend::op::{Combine, Lookup, Route};
+use ss_backend::{NONE, Result};
 
+use super::Then;
 use super::attend::softmax;
 use super::hyper::write;
 use crate::gemm::Input;
@@ -16,7 +17,7 @@ use crate::simd::{Arith, Kernel};
 use crate::step::{Step, volume};
 
 /// Router.
-pub fn route(step: &Step<'_>, op: &Route) -> Result<()> {
+pub fn route(step: &Step<'_>, op: &Route) -> Result<Then> {
     let matrix = op.weight.matrix;
     step.nonzero(&[("experts", matrix.rows), ("hidden", matrix.cols), ("choices", op.choices)])?;
     if op.choices > matrix.rows {
@@ -45,7 +46,26 @@ pub fn route(step: &Step<'_>, op: &Route) -> Result<()> {
     step.tap("router_logits", &[rows, experts], &logits);
     step.tap_ids("router_idx", &[rows, choices], &chosen);
     step.tap("router_w", &[rows, choices], &weights);
-    Ok(())
+    match &op.lookup {
+        Some(lookup) => look_up(step, lookup, &chosen, matrix.rows),
+        None => Ok(Then::GoOn),
+    }
+}
+
+/// Slots of the choices; halts where one has none.
+fn look_up(step: &Step<'_>, op: &Lookup, chosen: &[u32], experts: u32) -> Result<Then> {
+    let (layer, layers) = (op.layer as usize, op.layer.saturating_add(1));
+    let table = step.read::<u32>(&op.table, "table", volume(&[layers, experts]))?;
+    let mut slots = step.write::<u32>(&op.slots, "slots", chosen.len())?;
+    let mut control = step.write::<u32>(&op.control, "control", 1 + (layer + 1) * chosen.len())?;
+    control[1 + layer * chosen.len()..].copy_from_slice(chosen);
+    let table = &table[layer * experts as usize..];
+    slots.iter_mut().zip(chosen).for_each(|(slot, &expert)| *slot = table[expert as usize]);
+    if !slots.contains(&NONE) {
+        return Ok(Then::GoOn);
+    }
+    control[0] = op.layer;
+    Ok(Then::Halt)
 }
 
 /// The largest logits, descending.

@@ -184,7 +184,7 @@ fn counters_count_and_stages_take_time() {
     let mut recorder = Recorder::new(EXACT.arithmetic);
     recorder.at(Scope::Whole, Stage::State).copy(copy(&a, &b));
     recorder.at(Scope::Layer(1), Stage::Moe).copy(copy(&b, &a));
-    let submission = on.submit(recorder).unwrap();
+    let submission = on.submit(recorder.all()).unwrap();
     on.wait(submission).unwrap();
     let counters = on.counters();
     assert_eq!((counters.dispatches, counters.submissions), (2, 1));

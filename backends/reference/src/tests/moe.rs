@@ -26,7 +26,8 @@ fn route(on: &Reference, mode: Mode, weight: &Weight, u: &[f32], choices: usize)
     let outs = [weight.matrix.rows as usize, choices, choices].map(|width| zeros(on, rows * width));
     let [logits, experts, weights] = outs.clone();
     let (u, weight) = (upload(on, u), weight.linear(on));
-    let route = op::Route { rows: mode.rows(rows), choices: choices as u32, u, weight, logits, experts, weights };
+    let route =
+        op::Route { rows: mode.rows(rows), choices: choices as u32, u, weight, logits, experts, weights, lookup: None };
     mode.submit(on, |r| r.route(route)).unwrap();
     outs
 }

@@ -202,7 +202,7 @@ impl Mode {
         let mut recorder = Recorder::new(self.arithmetic);
         recorder.at(Scope::Layer(0), Stage::State);
         record(&mut recorder);
-        on.submit(recorder).map(|_| ())
+        on.submit(recorder.all()).map(|_| ())
     }
 }
 

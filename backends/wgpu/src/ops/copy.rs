@@ -31,8 +31,14 @@ const WINDOW: Kernel = Kernel {
     ..COPY
 };
 
+const COPY_QUADS: Kernel =
+    Kernel { main: Part { file: "copy_quads.wgsl", text: include_str!("../../../../wgsl/copy_quads.wgsl") }, ..COPY };
+
 /// The kernels of this family.
-pub(crate) const KERNELS: &[&Kernel] = &[&COPY, &WINDOW];
+pub(crate) const KERNELS: &[&Kernel] = &[&COPY, &COPY_QUADS, &WINDOW];
+
+/// Words of a quad.
+const QUAD_WORDS: u32 = 4;
 
 const WORD_BYTES: u64 = 4;
 
@@ -54,13 +60,15 @@ pub(crate) fn copy(enc: &mut Encoding<'_>, op: &Copy) -> Result<()> {
         return Ok(());
     }
     let words = u32::try_from(op.bytes / WORD_BYTES).map_err(|_| Error::Refused("a copy of over 16 GiB".into()))?;
-    let groups = words.div_ceil(THREADS.value).min(limits.max_compute_workgroups_per_dimension);
+    let quads = [words, from.begin, to.begin].iter().all(|words| words.is_multiple_of(QUAD_WORDS));
+    let (kernel, unit) = if quads { (&COPY_QUADS, QUAD_WORDS) } else { (&COPY, 1) };
+    let groups = (words / unit).div_ceil(THREADS.value).min(limits.max_compute_workgroups_per_dimension);
     enc.launch(&Launch {
-        kernel: &COPY,
+        kernel,
         constants: &[("THREADS", THREADS.value)],
         views: &[&from.view, &to.view],
         weights: &[],
-        immediates: &[words, from.begin, to.begin],
+        immediates: &[words / unit, from.begin / unit, to.begin / unit],
         grid: [groups, 1, 1],
     })
 }

@@ -16,14 +16,14 @@ use crate::encoding::{Encoding, Launch, QUAD_BYTES, View, Weight, volume};
 use crate::parts;
 use crate::pool::Chunks;
 use crate::registry::{Kernel, Part, Product};
-use crate::tuning::{ROWS_AT_ONCE, THREADS};
+use crate::tuning::THREADS;
 
 const EXPERTS_IN: Kernel = Kernel {
     main: Part { file: "experts_in.wgsl", text: include_str!("../../../../wgsl/experts_in.wgsl") },
     operation: "ExpertsIn",
-    parts: &[&parts::NUMBERS, &parts::SLOT],
+    parts: &[&parts::NUMBERS, &parts::SLOT, &parts::EXPERTS_IN_SHARED],
     weights: &["gate", "up", "shared_gate", "shared_up"],
-    product: Product::Gemv,
+    product: Product::Gemv { at_once: 1 },
     section: "architecture.md 8",
     twin: "backends/reference/src/ops/experts.rs",
     tests: "backends/wgpu/src/selftest/moe.rs",
@@ -33,13 +33,21 @@ const EXPERTS_IN: Kernel = Kernel {
         "fewest steps",
         "most outputs of a lane",
         "fewest workgroups",
+        "steps at once",
         "outputs of an expert's lane",
     ],
+};
+
+const EXPERTS_IN_ALIKE: Kernel = Kernel {
+    main: Part { file: "experts_in_alike.wgsl", text: include_str!("../../../../wgsl/experts_in_alike.wgsl") },
+    weights: &["pair", "shared_gate", "shared_up"],
+    ..EXPERTS_IN
 };
 
 const EXPERTS_OUT: Kernel = Kernel {
     main: Part { file: "experts_out.wgsl", text: include_str!("../../../../wgsl/experts_out.wgsl") },
     operation: "ExpertsOut",
+    parts: &[&parts::NUMBERS, &parts::SLOT],
     weights: &["down", "shared_down"],
     ..EXPERTS_IN
 };
@@ -56,6 +64,7 @@ const EXPERTS_ORDER: Kernel = Kernel {
 
 const EXPERTS_IN_PROMPT: Kernel = Kernel {
     main: Part { file: "experts_in_prompt.wgsl", text: include_str!("../../../../wgsl/experts_in_prompt.wgsl") },
+    parts: &[&parts::NUMBERS, &parts::SLOT],
     weights: &["gate", "up"],
     product: Product::Gemm,
     tuning: &[],
@@ -76,8 +85,15 @@ const SWIGLU_PROMPT: Kernel = Kernel {
 };
 
 /// The kernels of this family.
-pub(crate) const KERNELS: &[&Kernel] =
-    &[&EXPERTS_IN, &EXPERTS_OUT, &EXPERTS_ORDER, &EXPERTS_IN_PROMPT, &EXPERTS_OUT_PROMPT, &SWIGLU_PROMPT];
+pub(crate) const KERNELS: &[&Kernel] = &[
+    &EXPERTS_IN,
+    &EXPERTS_IN_ALIKE,
+    &EXPERTS_OUT,
+    &EXPERTS_ORDER,
+    &EXPERTS_IN_PROMPT,
+    &EXPERTS_OUT_PROMPT,
+    &SWIGLU_PROMPT,
+];
 
 /// The pairs of rows and choices, and the pool that holds their experts.
 struct Gather<'a> {
@@ -111,8 +127,8 @@ impl<'a> Gather<'a> {
     /// Runs a kernel of the decode form: workgroups for each pair, then for the rows of the shared expert.
     fn generated(&self, enc: &mut Encoding<'_>, half: &Half<'_>) -> Result<()> {
         let tiles = |weight: &Weight| weight.tiles(weight.matrix.rows);
-        let (routed, shared) = (tiles(half.weight), half.shared.map_or(0, tiles));
-        let shared_groups = half.shared.map_or(0, |_| self.rows.count.div_ceil(ROWS_AT_ONCE));
+        let (routed, shared) = (half.tiles, half.shared.map_or(0, tiles));
+        let shared_groups = half.shared.map_or(0, |_| self.rows.count);
         let plan = self.pool.plan;
         enc.launch_over(
             Some(self.pool),
@@ -147,8 +163,8 @@ struct Half<'a> {
     kernel: &'static Kernel,
     views: &'a [&'a View],
     weights: &'a [&'a Weight],
-    /// The weight whose tiles the workgroups of a pair have.
-    weight: &'a Weight,
+    /// Workgroups of a pair.
+    tiles: u32,
     /// The same of the shared expert, if it is named.
     shared: Option<&'a Weight>,
 }
@@ -168,11 +184,15 @@ pub(crate) fn gate_up(enc: &mut Encoding<'_>, op: &ExpertsIn) -> Result<()> {
         let nowhere = enc.scratch(0)?;
         let (shared_gate, shared_up, shared_out) =
             shared.as_ref().map_or((&gate, &up, &nowhere), |shared| (&shared.gate, &shared.up, &shared.out));
+        let views = [&u, &gather.slots, &out, shared_out];
+        let pair = gate.stacked(&up);
+        let (apart, alike) =
+            ([&gate, &up, shared_gate, shared_up], pair.as_ref().map(|pair| [pair, shared_gate, shared_up]));
         let half = Half {
-            kernel: &EXPERTS_IN,
-            views: &[&u, &gather.slots, &out, shared_out],
-            weights: &[&gate, &up, shared_gate, shared_up],
-            weight: &gate,
+            kernel: if alike.is_some() { &EXPERTS_IN_ALIKE } else { &EXPERTS_IN },
+            views: &views,
+            weights: alike.as_ref().map_or(&apart, |alike| alike),
+            tiles: pair.as_ref().map_or_else(|| gate.tiles(inner), |pair| pair.tiles(pair.matrix.rows)),
             shared: shared.as_ref().map(|shared| &shared.gate),
         };
         return gather.generated(enc, &half);
@@ -204,8 +224,8 @@ struct GateUp {
 impl GateUp {
     fn new(enc: &Encoding<'_>, shared: &SharedIn, rows: Rows, hidden: u32) -> Result<Self> {
         let inner = shared.gate.matrix.rows;
-        let gate = enc.weight(&shared.gate, "shared.gate", inner, hidden)?;
-        let (gate, up) = gate.paired(enc.weight(&shared.up, "shared.up", inner, hidden)?);
+        let gate = enc.weight(&shared.gate, "shared.gate", inner, hidden)?.spread_as_in_slot();
+        let (gate, up) = gate.paired(enc.weight(&shared.up, "shared.up", inner, hidden)?.spread_as_in_slot());
         Ok(GateUp { gate, up, out: enc.view(&shared.out, "shared.out", volume(&[rows.count, inner]))? })
     }
 
@@ -239,7 +259,7 @@ pub(crate) fn down(enc: &mut Encoding<'_>, op: &ExpertsOut) -> Result<()> {
             kernel: &EXPERTS_OUT,
             views: &[&x, &gather.slots, shared_x, &out, shared_out],
             weights: &[&down, shared_down],
-            weight: &down,
+            tiles: down.tiles(hidden),
             shared: shared.as_ref().map(|shared| &shared.down),
         };
         return gather.generated(enc, &half);
@@ -272,7 +292,7 @@ impl Down {
         let inner = shared.down.matrix.cols;
         Ok(Down {
             x: enc.view(&shared.x, "shared.x", volume(&[rows.count, inner]))?,
-            down: enc.weight(&shared.down, "shared.down", hidden, inner)?,
+            down: enc.weight(&shared.down, "shared.down", hidden, inner)?.spread_as_in_slot(),
             out: enc.view(&shared.out, "shared.out", volume(&[rows.count, hidden]))?,
         })
     }

@@ -10,7 +10,7 @@ use super::linear::{GEMV_TUNING, Strided, gemv_grid, multiply};
 use crate::encoding::{Encoding, Launch, View, Weight, volume};
 use crate::parts;
 use crate::registry::{Kernel, Part, Product};
-use crate::tuning::RECURRENCE_THREADS;
+use crate::tuning::{RECURRENCE_THREADS, ROWS_AT_ONCE};
 
 const RECURRENCE: Part =
     Part { file: "gdn_recurrence.wgsl", text: include_str!("../../../../wgsl/gdn_recurrence.wgsl") };
@@ -22,7 +22,7 @@ const PROJECT: Kernel = Kernel {
     operation: "GdnProject",
     parts: &[&parts::NUMBERS],
     weights: &["qkv", "z", "a", "b"],
-    product: Product::Gemv,
+    product: Product::Gemv { at_once: ROWS_AT_ONCE },
     section: "architecture.md 6",
     twin: "backends/reference/src/ops/gdn.rs",
     tests: "backends/wgpu/src/selftest/gdn.rs",

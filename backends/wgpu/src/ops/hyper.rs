@@ -13,14 +13,14 @@ use super::linear::{GEMV_TUNING, gemm_grid, gemv_grid};
 use crate::encoding::{Encoding, Launch, View, Weight, volume};
 use crate::parts;
 use crate::registry::{Kernel, Part, Product};
-use crate::tuning::{ROOM_FOR_OUTPUTS, THREADS};
+use crate::tuning::{ROOM_FOR_OUTPUTS, ROWS_AT_ONCE, THREADS};
 
 const READ_IN: Kernel = Kernel {
     main: Part { file: "hc_read_in.wgsl", text: include_str!("../../../../wgsl/hc_read_in.wgsl") },
     operation: "HcRead",
     parts: &[&parts::NUMBERS],
     weights: &["down", "inject"],
-    product: Product::Gemv,
+    product: Product::Gemv { at_once: ROWS_AT_ONCE },
     section: "architecture.md 4",
     twin: "backends/reference/src/ops/hyper.rs",
     tests: "backends/wgpu/src/selftest/hyper.rs",

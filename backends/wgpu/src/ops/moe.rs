@@ -8,10 +8,10 @@
 //! the sum one, in both forms.
 
 use ss_backend::Result;
-use ss_backend::op::{Combine, Route};
+use ss_backend::op::{Combine, Lookup, Route};
 
 use super::linear::{GEMV_TUNING, Strided, multiply};
-use crate::encoding::{Encoding, Launch, volume};
+use crate::encoding::{Encoding, Launch, View, volume};
 use crate::parts;
 use crate::registry::{Kernel, Part, Product};
 use crate::tuning::{ROWS_AT_ONCE, THREADS};
@@ -19,7 +19,7 @@ use crate::tuning::{ROWS_AT_ONCE, THREADS};
 const CHOOSE: Kernel = Kernel {
     main: Part { file: "route_choose.wgsl", text: include_str!("../../../../wgsl/route_choose.wgsl") },
     operation: "Route",
-    parts: &[&parts::NUMBERS],
+    parts: &[&parts::NUMBERS, &parts::ROUTE_TOPK],
     weights: &[],
     product: Product::Numbers,
     section: "architecture.md 8",
@@ -28,17 +28,24 @@ const CHOOSE: Kernel = Kernel {
     tuning: &["threads"],
 };
 
+const LOOKUP: Kernel = Kernel {
+    main: Part { file: "route_lookup.wgsl", text: include_str!("../../../../wgsl/route_lookup.wgsl") },
+    section: "architecture.md 8, engine.md 5.3",
+    ..CHOOSE
+};
+
 const COMBINE: Kernel = Kernel {
     main: Part { file: "combine.wgsl", text: include_str!("../../../../wgsl/combine.wgsl") },
     operation: "Combine",
+    parts: &[&parts::NUMBERS],
     weights: &["gate"],
-    product: Product::Gemv,
+    product: Product::Gemv { at_once: ROWS_AT_ONCE },
     tuning: GEMV_TUNING,
     ..CHOOSE
 };
 
 /// The kernels of this family.
-pub(crate) const KERNELS: &[&Kernel] = &[&CHOOSE, &COMBINE];
+pub(crate) const KERNELS: &[&Kernel] = &[&CHOOSE, &LOOKUP, &COMBINE];
 
 /// Experts and choices that `route_choose.wgsl` has room for.
 const MOST_EXPERTS: u32 = 1024;
@@ -63,14 +70,30 @@ pub(crate) fn route(enc: &mut Encoding<'_>, op: &Route) -> Result<()> {
     let chosen = enc.view(&op.experts, "experts", volume(&[rows, choices]))?;
     let weights = enc.view(&op.weights, "weights", volume(&[rows, choices]))?;
     multiply(enc, op.rows, &Strided::rows(&u, hidden), &weight, &Strided::rows(&logits, experts))?;
-    enc.launch(&Launch {
+    let choose = Launch {
         kernel: &CHOOSE,
         constants: &[("THREADS", THREADS.value), ("EXPERTS", experts), ("CHOICES", choices)],
         views: &[&logits, &chosen, &weights],
         weights: &[],
         immediates: &[],
         grid: [rows, 1, 1],
-    })
+    };
+    match &op.lookup {
+        None => enc.launch(&choose),
+        Some(lookup) => look_up(enc, op, lookup, choose),
+    }
+}
+
+/// The choices, their slots, and the end of the submission where one has none.
+fn look_up(enc: &mut Encoding<'_>, op: &Route, lookup: &Lookup, choose: Launch<'_>) -> Result<()> {
+    let (rows, choices, layers) = (op.rows.count, op.choices, lookup.layer.saturating_add(1));
+    let table = enc.view(&lookup.table, "lookup.table", volume(&[layers, op.weight.matrix.rows]))?;
+    let slots = enc.view(&lookup.slots, "lookup.slots", volume(&[rows, choices]))?;
+    let log = volume(&[layers, rows, choices]).saturating_add(1);
+    let control = enc.view(&lookup.control, "lookup.control", log)?;
+    let grids = enc.grids()?;
+    let views: Vec<&View> = choose.views.iter().copied().chain([&table, &slots, &control, &grids]).collect();
+    enc.launch_deciding(&Launch { kernel: &LOOKUP, views: &views, immediates: &[lookup.layer, rows], ..choose })
 }
 
 /// Sum of the experts' rows and hyper-connection write.

@@ -9,14 +9,14 @@ use super::linear::{GEMV_TUNING, Strided, gemv_grid, multiply};
 use crate::encoding::{Encoding, Launch, volume};
 use crate::parts;
 use crate::registry::{Kernel, Part, Product};
-use crate::tuning::THREADS;
+use crate::tuning::{ROWS_AT_ONCE, THREADS};
 
 const PROJECT: Kernel = Kernel {
     main: Part { file: "ple_project.wgsl", text: include_str!("../../../../wgsl/ple_project.wgsl") },
     operation: "PleProject",
     parts: &[&parts::NUMBERS],
     weights: &["key", "value"],
-    product: Product::Gemv,
+    product: Product::Gemv { at_once: ROWS_AT_ONCE },
     section: "architecture.md 9.2",
     twin: "backends/reference/src/ops/ple.rs",
     tests: "backends/wgpu/src/selftest/ple.rs",

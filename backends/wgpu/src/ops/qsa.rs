@@ -11,14 +11,14 @@ use super::linear::{GEMV_TUNING, Strided, gemv_grid, multiply};
 use crate::encoding::{Encoding, Launch, View, volume};
 use crate::parts;
 use crate::registry::{Kernel, Part, Product, scalar_code};
-use crate::tuning::{ROW_THREADS, THREADS};
+use crate::tuning::{ATTENDED_AT_ONCE, ROW_THREADS, ROWS_AT_ONCE, THREADS};
 
 const PROJECT: Kernel = Kernel {
     main: Part { file: "qsa_project.wgsl", text: include_str!("../../../../wgsl/qsa_project.wgsl") },
     operation: "QsaProject",
     parts: &[&parts::NUMBERS],
     weights: &["q", "k", "v", "index"],
-    product: Product::Gemv,
+    product: Product::Gemv { at_once: ROWS_AT_ONCE },
     section: "architecture.md 7.1, 7.2",
     twin: "backends/reference/src/ops/qsa.rs",
     tests: "backends/wgpu/src/selftest/qsa.rs",
@@ -55,18 +55,30 @@ const ATTEND: Kernel = Kernel {
     operation: "QsaAttend",
     section: "architecture.md 7.4",
     twin: "backends/reference/src/ops/attend.rs",
-    tuning: &["threads of a row"],
+    tuning: &["threads of a row", "query heads at once"],
     ..APPEND
 };
 
+const ATTEND_PROMPT: Kernel = Kernel {
+    main: Part { file: "qsa_attend_prompt.wgsl", text: include_str!("../../../../wgsl/qsa_attend_prompt.wgsl") },
+    tuning: &["threads of a row"],
+    ..ATTEND
+};
+
 /// The kernels of this family.
-pub(crate) const KERNELS: &[&Kernel] = &[&PROJECT, &APPEND, &SCORES, &TOPK, &ATTEND];
+pub(crate) const KERNELS: &[&Kernel] = &[&PROJECT, &APPEND, &SCORES, &TOPK, &ATTEND, &ATTEND_PROMPT];
 
 /// Rows that share what `qsa_scores.wgsl` loads of a block.
 const SCORED_AT_ONCE: u32 = 4;
 
-/// Query heads that share what `qsa_attend.wgsl` loads of a key in the prompt form, where rows fill the device.
+/// Query heads that share what `qsa_attend_prompt.wgsl` loads of a key.
 const HEADS_AT_ONCE: u32 = 4;
+
+/// Tokens of a split of `qsa_attend.wgsl` (engine.md 3.7c).
+const SPLIT: u32 = 256;
+
+/// Numbers that go with a head's part of a split: the weight of its sums and the best logit.
+const PART_ENDS: u32 = 2;
 
 /// Numbers that a row must be whole groups of: 16 bytes of BF16.
 const WHOLE: u32 = 8;
@@ -262,7 +274,7 @@ pub(crate) fn attend(enc: &mut Encoding<'_>, op: &QsaAttend) -> Result<()> {
     let [scalar, wide] = stored(enc, &op.cache)?;
     let after = tokens_after(enc, op.first, rows)?;
     let cached = volume(&[after, shape.kv_heads, shape.head_dim]).saturating_mul(op.cache.scalar.bytes());
-    let views = [
+    let mut views = vec![
         enc.view(&op.q, "q", volume(&[rows, shape.heads, shape.head_dim]))?,
         enc.view(&op.gate, "gate", volume(&[rows, shape.heads, 2, shape.head_dim]))?,
         grown(enc, &op.cache.k, "cache.k", cached)?,
@@ -272,25 +284,48 @@ pub(crate) fn attend(enc: &mut Encoding<'_>, op: &QsaAttend) -> Result<()> {
     ];
     let shared = shape.heads / shape.kv_heads;
     let at_once = match op.rows.form {
-        Form::Generated => 1,
+        Form::Generated => shared.min(ATTENDED_AT_ONCE.value),
         Form::Prompt => shared.min(HEADS_AT_ONCE),
     };
+    let units = shape.kv_heads * shared.div_ceil(at_once);
+    let mut constants = vec![
+        ("HEADS", shape.heads),
+        ("KV_HEADS", shape.kv_heads),
+        ("HEAD", shape.head_dim),
+        ("AT_ONCE", at_once),
+        ("BLOCK", shape.block),
+        ("TOPK", shape.topk),
+        scalar,
+        wide,
+    ];
+    if op.rows.form == Form::Prompt {
+        constants.push(("THREADS", ROW_THREADS.value));
+        return enc.launch(&Launch {
+            kernel: &ATTEND_PROMPT,
+            constants: &constants,
+            views: &views.iter().collect::<Vec<_>>(),
+            weights: &[],
+            immediates: &[op.first],
+            grid: [units, rows, 1],
+        });
+    }
+    // Tokens of a row: its kept blocks and its open tail.
+    let most = after.min(shape.topk.saturating_mul(shape.block).saturating_add(shape.block - 1));
+    let splits = most.div_ceil(SPLIT);
+    views.push(enc.scratch(volume(&[
+        rows,
+        shape.heads,
+        splits,
+        shape.head_dim + PART_ENDS,
+        size_of::<f32>() as u32,
+    ]))?);
+    views.push(enc.tickets(rows.saturating_mul(units))?);
     enc.launch(&Launch {
         kernel: &ATTEND,
-        constants: &[
-            ("THREADS", ROW_THREADS.value),
-            ("HEADS", shape.heads),
-            ("KV_HEADS", shape.kv_heads),
-            ("HEAD", shape.head_dim),
-            ("AT_ONCE", at_once),
-            ("BLOCK", shape.block),
-            ("TOPK", shape.topk),
-            scalar,
-            wide,
-        ],
-        views: &views.each_ref(),
+        constants: &constants,
+        views: &views.iter().collect::<Vec<_>>(),
         weights: &[],
-        immediates: &[op.first],
-        grid: [shape.kv_heads * shared.div_ceil(at_once), rows, 1],
+        immediates: &[op.first, splits],
+        grid: [units, splits, rows],
     })
 }

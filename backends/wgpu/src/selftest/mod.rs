@@ -9,12 +9,14 @@ mod moe;
 mod ple;
 mod qsa;
 pub mod rig;
+mod suite;
 
 use std::fmt;
 
 use ss_backend::{Backend, Error, Form, Result};
 
 use rig::{MODES, Mode, PRODUCT_MODES, Random};
+pub use suite::{Plan, Row, operations, run};
 
 /// Values that an operation made, rows one after the other.
 #[derive(Clone, Debug, PartialEq)]
@@ -207,9 +209,14 @@ pub fn parity(case: &dyn Case, device: &dyn Backend, twin: &dyn Backend, mode: M
 /// # Errors
 /// Naming the first split in which one does not.
 pub fn invariance(case: &dyn Case, device: &dyn Backend, mode: Mode) -> Verdict<()> {
+    invariance_in(case, device, mode, &splits(case, mode))
+}
+
+/// The same in given splits.
+fn invariance_in(case: &dyn Case, device: &dyn Backend, mode: Mode, splits: &[Vec<u32>]) -> Verdict<()> {
     let want = case.run(device, mode, &whole(case, mode))?;
-    for split in splits(case, mode) {
-        let have = case.run(device, mode, &split)?;
+    for split in splits {
+        let have = case.run(device, mode, split)?;
         let when = format!("in operations of {split:?} rows");
         for_each_pair(&have, &want, &when, |name, have, want| same(name, have, want, &when))?;
     }

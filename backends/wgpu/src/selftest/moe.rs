@@ -24,6 +24,7 @@ pub(super) fn cases(random: &mut Random) -> Vec<Box<dyn Case>> {
         cases.push(Box::new(Route::new(random, experts, hidden, choices, format)));
     }
     cases.push(Box::new(Route::tied(random, 300, 16)));
+    cases.push(Box::new(LookedUp(Route::new(random, 40, 32, 3, F32))));
     for (hidden, inner, formats, shared) in [
         (128, 64, [Q4, Q4, Q4], [Q4, Q4, Q4]),
         (96, 32, [Q4_32, Q8, F32], [F32, Q4_32, Q8]),
@@ -88,10 +89,82 @@ impl Case for Route {
                 logits: zeros(on, rows * experts)?,
                 experts: zeros(on, rows * self.choices)?,
                 weights: zeros(on, rows * self.choices)?,
+                lookup: None,
             };
             mode.submit(on, |recorder| recorder.route(route.clone()))?;
             outcome.numbers("logits", download(on, &route.logits)?);
             outcome.ids("experts", download(on, &route.experts)?);
+            outcome.numbers("weights", download(on, &route.weights)?);
+            Ok(())
+        })?;
+        Ok(outcome)
+    }
+}
+
+/// The same, some experts having no slot: the operation after the router must run if every row found all it chose, and
+/// only then.
+struct LookedUp(Route);
+
+impl LookedUp {
+    /// The layer that is looked up, behind another.
+    const LAYER: u32 = 1;
+
+    /// The slot of each expert, none for one in six.
+    fn table(&self) -> Vec<u32> {
+        let experts = self.0.weight.matrix.rows;
+        let slot = |expert: u32| if expert % 6 == 4 { NONE } else { 7 * expert };
+        (0..experts).map(|_| 0).chain((0..experts).map(slot)).collect()
+    }
+}
+
+impl Case for LookedUp {
+    fn operation(&self) -> &'static str {
+        "Route"
+    }
+
+    fn shape(&self) -> String {
+        format!("{}, slots looked up", self.0.shape())
+    }
+
+    fn rows(&self) -> u32 {
+        ROWS
+    }
+
+    fn run(&self, on: &dyn Backend, mode: Mode, split: &[u32]) -> Result<Outcome> {
+        let Route { weight, choices, u } = &self.0;
+        let (experts, hidden, choices) = (weight.matrix.rows, weight.matrix.cols, *choices);
+        let (weight, mut outcome) = (weight.linear(on)?, Outcome::default());
+        let table = upload(on, &self.table())?;
+        pieces(split, |first, rows| {
+            let of_layer = rows * choices;
+            let mut log = vec![0; 1 + 2 * of_layer as usize];
+            log[0] = NONE;
+            let (slots, control) = (zeros(on, of_layer)?, upload(on, &log)?);
+            let (mark, marked) = (upload(on, &[1u32])?, zeros(on, 1)?);
+            let lookup =
+                op::Lookup { layer: Self::LAYER, table: table.clone(), slots: slots.clone(), control: control.clone() };
+            let route = op::Route {
+                rows: mode.rows(rows),
+                choices,
+                u: upload(on, rows_of(u, first, rows, hidden))?,
+                weight: weight.clone(),
+                logits: zeros(on, rows * experts)?,
+                experts: zeros(on, of_layer)?,
+                weights: zeros(on, of_layer)?,
+                lookup: Some(lookup),
+            };
+            let copy = op::Copy { from: mark, from_offset: 0, to: marked.clone(), to_offset: 0, bytes: 4 };
+            mode.submit(on, |recorder| {
+                recorder.route(route.clone());
+                recorder.copy(copy);
+            })?;
+            let (slots, control) = (download::<u32>(on, &slots)?, download::<u32>(on, &control)?);
+            let ran = download::<u32>(on, &marked)? == [1];
+            let halted = slots.contains(&NONE);
+            let told = control.first() == Some(if halted { &Self::LAYER } else { &NONE });
+            outcome.ids("the lookup is obeyed", vec![u32::from(told && ran != halted); rows as usize]);
+            outcome.ids("slots", slots);
+            outcome.ids("experts", control.into_iter().skip(1 + of_layer as usize).collect());
             outcome.numbers("weights", download(on, &route.weights)?);
             Ok(())
         })?;

@@ -1,5 +1,7 @@
 //! Owns: random data and weights, how a case is run, and short ways to and from buffers.
 
+use std::fmt;
+
 use ss_backend::op::Carry;
 use ss_backend::{
     Arithmetic, Backend, Buffer, Form, Format, Linear, Matrix, Part, Recorder, Result, Rows, Scalar, Scope, Stage,
@@ -34,6 +36,16 @@ pub const UNROUNDED_MODES: [Mode; 2] = [MODES[0], MODES[1]];
 /// What a tolerance becomes where inputs are rounded: an input beside a tie may round the other way on the twin.
 const ROUNDED_TOLERANCE: f64 = 4e-4;
 
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = match self.form {
+            Form::Prompt => "prompt rows",
+            Form::Generated => "generated rows",
+        };
+        write!(f, "{rows} in {} arithmetic", self.arithmetic)
+    }
+}
+
 impl Mode {
     /// The rows of an operation.
     pub fn rows(self, count: u32) -> Rows {
@@ -56,7 +68,7 @@ impl Mode {
         let mut recorder = Recorder::new(self.arithmetic);
         recorder.at(Scope::Layer(0), Stage::State);
         record(&mut recorder);
-        on.submit(recorder).map(|_| ())
+        on.submit(recorder.all()).map(|_| ())
     }
 }
 

@@ -24,10 +24,14 @@ pub(super) fn shared() -> &'static WgpuBackend {
     &DEVICE
 }
 
+/// The adapter that `SS_ADAPTER` names, software Vulkan without it.
+pub(super) fn adapter() -> AdapterChoice {
+    AdapterChoice::Named(std::env::var("SS_ADAPTER").unwrap_or_else(|_| "llvmpipe".to_owned()))
+}
+
 /// The same with a registry of one's own.
 pub(super) fn open_with(chunk_bytes: Option<u64>, chunk_access: ChunkAccess, registry: Registry) -> WgpuBackend {
-    let adapter = AdapterChoice::Named("llvmpipe".to_owned());
-    let options = Options { chunk_bytes, chunk_access, f16_inputs: Some(true), ..Options::new(adapter) };
+    let options = Options { chunk_bytes, chunk_access, f16_inputs: true, ..Options::new(adapter()) };
     match WgpuBackend::with_registry(options, registry) {
         Ok(backend) => backend,
         Err(error) => panic!("these tests need software Vulkan: run `scripts/install-mesa.sh`; {error}"),
@@ -182,7 +186,7 @@ pub(super) fn record(backend: &dyn Backend, pool: &Pool, work: &Work<'_>) -> (Re
 /// Runs `work` and returns its outputs, `[rows, choices, outputs]`.
 pub(super) fn run(backend: &dyn Backend, pool: &Pool, work: &Work<'_>) -> Vec<f32> {
     let (recorder, out) = record(backend, pool, work);
-    backend.submit(recorder).unwrap();
+    backend.submit(recorder.all()).unwrap();
     contents(backend, &out)
 }
 

@@ -10,9 +10,15 @@ use crate::ChunkAccess;
 use crate::encoding::Encoding;
 use crate::ops;
 use crate::ops::linear::{Strided, multiply};
-use crate::registry::{Kernel, Key, constants, source};
+use crate::registry::{Kernel, Key, constants, declared, source};
 use crate::selftest::rig::Weight;
 use crate::selftest::{self, cases};
+
+/// Buffers that a Metal kernel can have beside those that wgpu keeps for itself.
+const METAL_SLOTS: usize = 29;
+
+/// The one that holds a kernel's immediates.
+const IMMEDIATES: usize = 1;
 
 /// The bit that tells a number from its negative.
 const SIGN: u32 = 1 << 31;
@@ -25,7 +31,7 @@ fn rounded(x: &[f32]) -> Vec<f32> {
     let one = Weight::of(1, 1, &[1.0]).linear(&backend).unwrap();
     let mut steps = Vec::new();
     let (shared, site) = (backend.shared(), Site { scope: Scope::Whole, stage: Stage::State });
-    let mut enc = Encoding { shared, arithmetic: Arithmetic::Fast, site, op: "test", steps: &mut steps };
+    let mut enc = Encoding { shared, arithmetic: Arithmetic::Fast, site, op: "test", steps: &mut steps, wanted: None };
     let rows = Rows { count: rows, form: Form::Prompt };
     let (x, out) = (enc.view(&from, "x", x.len() as u64).unwrap(), enc.view(&to, "out", x.len() as u64).unwrap());
     let one = enc.weight(&one, "one", 1, 1).unwrap().rounded(enc.rounds(rows));
@@ -96,6 +102,37 @@ fn metal(kernel: &Kernel, key: &Key) -> Result<String, Box<dyn std::error::Error
     Ok(msl::write_string(&module, &info, &options, &msl::PipelineOptions::default())?.0)
 }
 
+/// The text of every file that kernels are made of.
+fn sources() -> Vec<(String, String)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../wgsl");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    files.map(|path| (path.display().to_string(), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+/// What the modules' SAFETY comment rests on: a loop that wgpu does not bound has a bound of its own and counts towards it.
+#[test]
+fn every_loop_counts_towards_a_bound() {
+    let steps = ["++", " += ", " /= ", " *= "];
+    let mut loops = 0;
+    for (file, text) in sources() {
+        for line in text.lines().map(str::trim_start) {
+            assert!(!line.starts_with("loop"), "{file}: {line}");
+            if let Some(condition) = line.strip_prefix("while ") {
+                // Two loops walk runs of equal slots; each step ends behind where it began.
+                assert!(condition.starts_with("place < ") || condition.starts_with("end < "), "{file}: {line}");
+            }
+            let Some(head) = line.strip_prefix("for (var ") else { continue };
+            let [start, bound, step] = head.splitn(3, "; ").collect::<Vec<_>>()[..] else { panic!("{file}: {line}") };
+            let (name, _) = start.split_once(" = ").unwrap();
+            let bounded = bound.starts_with(name) && (bound.contains(" < ") || bound.contains(" > "));
+            let counted = steps.iter().any(|sign| step.starts_with(&format!("{name}{sign}")));
+            assert!(bounded && counted, "{file}: {line}");
+            loops += 1;
+        }
+    }
+    assert!(loops > 100, "{loops} loops were found");
+}
+
 /// Every kernel in every key that the cases ask for.
 #[test]
 fn every_kernel_lowers_to_metal() {
@@ -111,6 +148,8 @@ fn every_kernel_lowers_to_metal() {
             let kernel = kernel.unwrap_or_else(|| panic!("{} is not in the list of kernels", key.kernel));
             let text = metal(kernel, &key).unwrap_or_else(|error| panic!("{key:?}: {error}"));
             assert!(text.contains("kernel void main_"), "{text}");
+            let slots = declared(&source(kernel, &key)).len() + IMMEDIATES;
+            assert!(slots <= METAL_SLOTS, "{key:?} takes {slots} buffer slots, Metal has {METAL_SLOTS}");
         }
     }
 }

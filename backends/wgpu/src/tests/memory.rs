@@ -21,7 +21,7 @@ fn work<'a>(inputs: &'a [f32], slots: &'a [u32]) -> Work<'a> {
 fn software_is_listed_and_named_for_what_it_is() {
     let device = device();
     assert_eq!(device.facts().kind, ss_backend::DeviceKind::Software);
-    assert!(adapters().iter().any(|facts| facts.device == device.facts().device));
+    assert!(adapters().iter().any(|adapter| adapter.device.device == device.facts().device));
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn copies_run_in_the_order_recorded() {
     let mut recorder = Recorder::new(Arithmetic::Exact);
     recorder.copy(Copy { from: a.clone(), from_offset: 4, to: b.clone(), to_offset: 0, bytes: 8 });
     recorder.copy(Copy { from: b.clone(), from_offset: 0, to: a.clone(), to_offset: 8, bytes: 4 });
-    let submission = device.submit(recorder).unwrap();
+    let submission = device.submit(recorder.all()).unwrap();
     device.wait(submission).unwrap();
     device.wait(submission).unwrap();
     assert_eq!(contents(&device, &a), [1.0, 2.0, 2.0]);
@@ -99,7 +99,7 @@ fn a_slot_written_again_holds_the_later_record_even_behind_unfinished_work() {
 
     let pool = pool(&device, SMALL, 1, &[(0, SMALL.record(1))]);
     let (recorder, early) = record(&device, &pool, &work(&inputs, &[0]));
-    device.submit(recorder).unwrap();
+    device.submit(recorder.all()).unwrap();
     let mut writer = device.open_slot(&pool, 0).unwrap();
     writer.bytes().copy_from_slice(&SMALL.record(2));
     writer.finish().unwrap();
@@ -149,7 +149,7 @@ fn buffers_too_small_for_their_operation_are_refused() {
     let pool = pool(&device, SMALL, 1, &[(0, SMALL.record(1))]);
     let short = Random(1).floats(SMALL.hidden - 1);
     let (recorder, _) = record(&device, &pool, &work(&short, &[0]));
-    assert!(device.submit(recorder).is_err());
+    assert!(device.submit(recorder.all()).is_err());
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_lost_device_is_an_error_of_every_later_call_and_never_a_panic() {
     let (recorder, out) = record(&device, &pool, &work(&inputs, &[0]));
     device.shared().device.raw.destroy();
     let lost = |result: ss_backend::Result<()>| matches!(result, Err(Error::Lost { .. }));
-    assert!(lost(device.submit(recorder).map(drop)), "submit");
+    assert!(lost(device.submit(recorder.all()).map(drop)), "submit");
     assert!(lost(device.alloc("test", 4).map(drop)), "alloc");
     assert!(lost(device.upload(&out, 0, &[0; 4])), "upload");
     assert!(lost(device.read(&out, 0, &mut [0; 4])), "read");

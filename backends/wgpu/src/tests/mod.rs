@@ -1,5 +1,5 @@
-//! Owns: the tests of this backend, all on software Vulkan, so that they run on any machine.
-//! Refuses: to pass where there is no `llvmpipe`.
+//! Owns: the tests of this backend, all on software Vulkan, so that they run on any machine; `SS_ADAPTER` names another.
+//! Refuses: to pass where there is no such adapter.
 //! Invariants: numbers are compared with an oracle in F64, or by their bits; a NaN fails every comparison.
 
 mod experts;

@@ -25,6 +25,10 @@ const SEVENS: &str = "
     }";
 
 impl Override for Sevens {
+    fn name(&self) -> &'static str {
+        "sevens"
+    }
+
     fn module(&self, device: &wgpu::Device, key: &Key) -> Option<Replacement> {
         let source = wgpu::ShaderSource::Wgsl(SEVENS.into());
         let module = || device.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });

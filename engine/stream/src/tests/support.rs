@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ss_backend::{
-    Backend, Buffer, Counters, DeviceFacts, DeviceKind, Error, Pool, PoolMemory, RecordLayout, Recorder, Result,
-    SlotWriter, Submission,
+    Backend, Buffer, Counters, DeviceFacts, DeviceKind, Error, Pool, PoolMemory, Readback, RecordLayout, Result,
+    SlotWriter, Submission, Work,
 };
 use ss_checkpoint::{Checkpoint, FileRange};
 
@@ -159,7 +159,7 @@ impl Backend for Device {
         refused()
     }
 
-    fn read(&self, _: &Buffer, _: u64, _: &mut [u8]) -> Result<()> {
+    fn read_all(&self, _: &mut [Readback<'_>]) -> Result<()> {
         refused()
     }
 
@@ -178,7 +178,7 @@ impl Backend for Device {
         Ok(Box::new(Writer { slot, bytes, lose: self.lose.clone() }))
     }
 
-    fn submit(&self, _: Recorder) -> Result<Submission> {
+    fn submit(&self, _: Work<'_>) -> Result<Submission> {
         refused()
     }
 

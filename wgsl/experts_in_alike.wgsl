@@ -1,0 +1,41 @@
+// First half of the experts, decode form, where gate and up are stored alike: one weight of twice the outputs, of which a
+// lane has output o of both, so that inputs are loaded once (architecture.md section 8). For each pair p = (row, choice)
+// that has a slot,
+//
+//     out[p, o] = silu(pair(o) . u[row]) * (pair(INNER + o) . u[row])
+//
+// and the same for the shared expert (`experts_in_shared.wgsl`).
+//
+// Row invariance: see `gemv_weight.wgsl`. Pair, slot and chunk enter no sum; a pair is multiplied alone.
+
+override HIDDEN: u32 = pair_COLS;
+override INNER: u32 = pair_ROWS / 2u;
+
+fn pair_input(pair: u32, quad: u32) -> vec4<f32> {
+    return inputs(pair / task.choices, quad);
+}
+
+fn routed(pair: u32, tile: u32, thread: u32) {
+    let slot = slots[pair];
+    if slot >= task.slots || !sees(slot / task.slots_per_chunk, task.bound) || tile * pair_TEAMS >= INNER {
+        return;
+    }
+    hold_slot(slot, task.slots_per_chunk);
+    pair_multiply(tile, pair_ROWS, pair, 1u, thread);
+    for (var i = thread; i < pair_TEAMS; i += THREADS) {
+        let output = tile * pair_TEAMS + i;
+        if output < INNER {
+            out[pair * INNER + output] = silu(pair_sum(2u * i, 0u)) * pair_sum(2u * i + 1u, 0u);
+        }
+    }
+}
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let pairs = task.rows * task.choices;
+    if group.y < pairs {
+        routed(group.y, group.x, thread);
+    } else if task.bound == 0u {
+        shared_expert(group.y - pairs, group.x, thread);
+    }
+}
