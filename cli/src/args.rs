@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::BoolishValueParser;
+use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ss_backend::Arithmetic;
 use ss_checkpoint::IoMode;
@@ -38,6 +38,13 @@ Examples:
   cat notes.txt | ss run --model ~/models/flash-next \"Sum this up\"
   ss run --raw --temperature 0 --max-tokens 50 \"Once upon a time\"";
 
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  ss bench                                       the small model, all experts in memory
+  ss bench --slots floor,50%,all -p 0 -n 256     replies at three sizes of the pool
+  ss bench --adapter llvmpipe -p 64 -n 8 -r 1    software Vulkan, which is slow
+  ss bench --json > bench.json                   the figures as JSON; the table is shown meanwhile";
+
 /// Runs Qwen3.8-Flash-Next on computers that cannot hold it: experts stream from the disk into a pool of slots.
 #[derive(Debug, Parser)]
 #[command(name = "ss", version = crate::VERSION, max_term_width = 100, after_help = AFTER)]
@@ -64,6 +71,13 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Describe a model directory: geometry, groups of bytes, what is missing
     Inspect(InspectArgs),
+    /// List what can compute here: the processor, and each adapter of a GPU driver
+    Devices(DevicesArgs),
+    /// Prove a device: parity, row invariance and repeatability of every operation
+    Selftest(SelftestArgs),
+    /// Measure how fast a model reads prompts and writes replies here
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(Box<BenchArgs>),
     /// Print shell completions
     Completions {
         /// The shell
@@ -81,6 +95,34 @@ pub struct InspectArgs {
     pub json: bool,
 }
 
+/// Flags of `ss devices`.
+#[derive(Debug, Args)]
+pub struct DevicesArgs {
+    /// Show everything that is known of each
+    #[arg(short, long, value_parser = BoolishValueParser::new())]
+    pub verbose: bool,
+    /// Print the list as JSON
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub json: bool,
+}
+
+/// Flags of `ss selftest`.
+#[derive(Debug, Args)]
+pub struct SelftestArgs {
+    /// What computes.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Only what the first start on a new driver checks: one case of each operation in one profile
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub quick: bool,
+    /// Only operations with NAME in their name
+    #[arg(long, value_name = "NAME")]
+    pub operation: Option<String>,
+    /// Print the table as JSON
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub json: bool,
+}
+
 /// Flags of `ss run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -89,6 +131,9 @@ pub struct RunArgs {
     /// Model and device.
     #[command(flatten)]
     pub load: LoadArgs,
+    /// The slot pool.
+    #[command(flatten)]
+    pub pool: PoolArgs,
     /// The reply.
     #[command(flatten)]
     pub reply: ReplyArgs,
@@ -103,6 +148,44 @@ pub struct RunArgs {
     pub verbose: bool,
 }
 
+/// Flags of `ss bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Model and device.
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// Sizes of the slot pool to compare, as for `ss run`; without it all experts, or as many as fit
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',')]
+    pub slots: Vec<PoolSize>,
+    /// Prompt tokens to read, for each a test; 0 leaves prompts out
+    #[arg(short, long, value_name = "N,...", value_delimiter = ',', default_value = "512", help_heading = "Tests")]
+    pub prompt_tokens: Vec<u32>,
+    /// Reply tokens to write, for each a test; 0 leaves replies out
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        default_value = "128",
+        help_heading = "Tests"
+    )]
+    pub reply_tokens: Vec<u32>,
+    /// Tokens that are in the window before a test begins
+    #[arg(short, long, value_name = "N,...", value_delimiter = ',', default_value = "0", help_heading = "Tests")]
+    pub depth: Vec<u32>,
+    /// Runs of each test, after one that is not counted
+    #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000),
+          help_heading = "Tests")]
+    pub repetitions: u32,
+    /// Prompt tokens read in one pass
+    #[arg(long, value_name = "N", default_value_t = ss_generate::DEFAULT_PREFILL_PASS,
+          value_parser = clap::value_parser!(u32).range(1..=MOST_ROWS), help_heading = "Tests")]
+    pub prefill_pass: u32,
+    /// Print the figures as JSON; the table goes to standard error then
+    #[arg(long, help_heading = "Output", value_parser = BoolishValueParser::new())]
+    pub json: bool,
+}
+
 /// Flags that say which model runs on what.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model and device")]
@@ -111,23 +194,12 @@ pub struct LoadArgs {
     /// repository
     #[arg(short, long, value_name = "DIR|NAME")]
     pub model: Option<PathBuf>,
-    /// Expert slots in memory: smallest, floor, a percentage such as 25%, all, or a number; without it as many as a quarter of
-    /// memory holds, and at least the floor
-    #[arg(long, value_name = "SIZE")]
-    pub slots: Option<PoolSize>,
-    /// Expert slots in memory, as an average for each layer
-    #[arg(long, value_name = "N", value_parser = PoolSize::per_layer)]
-    pub experts_per_layer: Option<PoolSize>,
-    /// Arithmetic profile: fast rounds the rows that attention reads to BF16 and, on devices with matrix units, the inputs
-    /// of prompt GEMMs to F16; exact rounds nothing
-    #[arg(long, value_name = "exact|fast", default_value = "fast")]
+    /// Arithmetic profile: fast rounds the rows that attention reads to BF16; exact rounds nothing
+    #[arg(long, value_name = "PROFILE", default_value = "fast", value_parser = values::profile())]
     pub arithmetic: Arithmetic,
-    /// What computes: reference is plain Rust on the processor; auto takes the best there is, today the same
-    #[arg(long, value_enum, default_value = "auto")]
-    pub backend: BackendChoice,
-    /// Threads of the reference backend; 0 takes one for each core
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=MOST_THREADS))]
-    pub threads: u16,
+    /// What computes.
+    #[command(flatten)]
+    pub device: DeviceArgs,
     /// Concurrent reads while a prompt is read
     #[arg(long, value_name = "N", default_value_t = lanes(Lane::Bulk), value_parser = clap::value_parser!(u16).range(1..=256))]
     pub bulk_lanes: u16,
@@ -136,11 +208,46 @@ pub struct LoadArgs {
     pub demand_lanes: u16,
     /// How expert files are read: cached goes through the system's file cache, direct around it; auto takes direct when
     /// the experts exceed half of memory
-    #[arg(long, value_name = "auto|cached|direct", default_value = "auto")]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = values::io())]
     pub io: IoMode,
     /// Megabytes of n-gram rows kept in memory
     #[arg(long, value_name = "MB", default_value_t = ROW_CACHE_MB, value_parser = values::whole)]
     pub ngram_cache_mb: u64,
+}
+
+/// Flags that say how many experts stay in memory.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Model and device")]
+pub struct PoolArgs {
+    /// Expert slots in memory: smallest, floor, a percentage such as 25%, all, or a number; without it as many as a quarter of
+    /// memory holds, and at least the floor
+    #[arg(long, value_name = "SIZE")]
+    pub slots: Option<PoolSize>,
+    /// Expert slots in memory, as an average for each layer
+    #[arg(long, value_name = "N", value_parser = PoolSize::per_layer)]
+    pub experts_per_layer: Option<PoolSize>,
+}
+
+impl PoolArgs {
+    /// The size, if somebody says.
+    pub fn size(&self) -> Option<PoolSize> {
+        self.slots.or(self.experts_per_layer)
+    }
+}
+
+/// Flags that say what computes.
+#[derive(Clone, Debug, Args)]
+pub struct DeviceArgs {
+    /// What computes: reference is plain Rust on the processor, wgpu a GPU through Vulkan or Metal; auto takes the GPU
+    /// where there is one
+    #[arg(long, value_enum, default_value = "auto")]
+    pub backend: BackendChoice,
+    /// The GPU adapter with NAME in its name, as `ss devices` lists them; the only way to one that is software
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub adapter: Option<String>,
+    /// Threads of the reference backend; 0 takes one for each core
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=MOST_THREADS))]
+    pub threads: u16,
 }
 
 /// What computes.
@@ -149,6 +256,7 @@ pub enum BackendChoice {
     // No doc comments here: clap would spread the whole help over four times the lines to show them.
     Auto,
     Reference,
+    Wgpu,
 }
 
 /// Flags that shape the reply.
@@ -159,7 +267,8 @@ pub struct ReplyArgs {
     #[arg(short = 'n', long, value_name = "N", value_parser = values::max_tokens)]
     pub max_tokens: Option<u32>,
     /// Think before answering, at an effort of low, medium or xhigh; the thoughts go to standard error
-    #[arg(long, value_name = "EFFORT", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    #[arg(long, value_name = "EFFORT", num_args = 0..=1, require_equals = true, default_missing_value = "on",
+          value_parser = values::effort(), hide_possible_values = true)]
     pub think: Option<Thinking>,
     /// Continue the prompt as it is, without the chat template
     #[arg(long, value_parser = BoolishValueParser::new())]

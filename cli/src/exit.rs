@@ -4,6 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use crate::plan::NoRoom;
+use crate::trust::Broken;
 
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,7 @@ fn of_cause(cause: &(dyn Error + 'static)) -> Option<Exit> {
         .or_else(|| cause.downcast_ref().and_then(of_stream))
         .or_else(|| cause.downcast_ref().map(of_device))
         .or_else(|| cause.downcast_ref::<NoRoom>().map(|_| Exit::Memory))
+        .or_else(|| cause.downcast_ref::<Broken>().map(|_| Exit::Device))
 }
 
 fn of_model(error: &ss_model::Error) -> Option<Exit> {

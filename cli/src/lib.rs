@@ -4,12 +4,17 @@
 
 mod answer;
 mod args;
+mod bench;
+mod cache;
 mod chat;
 mod config;
+mod device;
+mod devices;
 mod exit;
 mod inspect;
 mod intake;
 mod interrupt;
+mod keep;
 mod lines;
 mod places;
 mod plan;
@@ -17,12 +22,15 @@ mod precedence;
 mod progress;
 mod report;
 mod run;
+mod selftest;
 mod setup;
 mod terminal;
 mod tools;
+mod trust;
 mod usage;
 mod values;
 mod variables;
+mod verdicts;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -84,6 +92,19 @@ fn dispatch() -> anyhow::Result<Exit> {
             run::run(&args)
         }
         Command::Inspect(args) => inspect::inspect(&args),
+        Command::Devices(args) => devices::devices(&args),
+        Command::Bench(mut args) => {
+            if let Some(matches) = matches.subcommand_matches("bench") {
+                precedence::settle_device(&mut args.load.device, matches)?;
+            }
+            bench::bench(&args)
+        }
+        Command::Selftest(mut args) => {
+            if let Some(matches) = matches.subcommand_matches("selftest") {
+                precedence::settle_device(&mut args.device, matches)?;
+            }
+            selftest::selftest(&args)
+        }
         Command::Completions { shell } => completions(shell),
     }
 }

@@ -15,23 +15,18 @@ pub struct Need {
     pub row_cache: u64,
     /// Memory of the machine.
     pub machine: u64,
+    /// Whether trunk, pool and scratch lie in memory of the device's own. How much it has nobody says: a driver refuses
+    /// what it has no room for.
+    pub own_memory: bool,
 }
 
 /// A run that does not fit.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "this machine has {machine:.2} GB, and the model would take {total:.2} GB: trunk {trunk:.2} + {slots} slots {pool:.2} \
-     + scratch {workspace:.2} + n-gram rows {row_cache:.2}; ask for less with `--slots`, `--prefill-pass` or \
-     `--ngram-cache-mb`"
-)]
+#[error("this machine has {machine:.2} GB, and the model would take {total:.2} GB: {parts}")]
 pub struct NoRoom {
-    slots: u32,
-    trunk: f64,
-    pool: f64,
-    workspace: f64,
-    row_cache: f64,
-    total: f64,
     machine: f64,
+    total: f64,
+    parts: String,
 }
 
 /// Slots when nobody says: all of them if the pool takes at most a quarter of the machine, else what that quarter holds,
@@ -47,20 +42,24 @@ pub fn default_slots(all: u32, floor: u32, need: &Need) -> u32 {
 /// [`NoRoom`] with the arithmetic.
 pub fn check_room(slots: u32, need: &Need) -> Result<(), NoRoom> {
     let pool = u64::from(slots).saturating_mul(need.slot);
-    let total = [need.trunk, pool, need.workspace, need.row_cache].into_iter().fold(0, u64::saturating_add);
+    let on_device = [need.trunk, pool, need.workspace].into_iter().fold(0, u64::saturating_add);
+    let total = if need.own_memory { need.row_cache } else { on_device.saturating_add(need.row_cache) };
     if total <= need.machine {
         return Ok(());
     }
     let gb = |bytes: u64| bytes as f64 / 1e9;
-    Err(NoRoom {
-        slots,
-        trunk: gb(need.trunk),
-        pool: gb(pool),
-        workspace: gb(need.workspace),
-        row_cache: gb(need.row_cache),
-        total: gb(total),
-        machine: gb(need.machine),
-    })
+    let parts = match need.own_memory {
+        true => format!("n-gram rows {:.2}; ask for less with `--ngram-cache-mb`", gb(need.row_cache)),
+        false => format!(
+            "trunk {:.2} + {slots} slots {:.2} + scratch {:.2} + n-gram rows {:.2}; ask for less with `--slots`, \
+             `--prefill-pass` or `--ngram-cache-mb`",
+            gb(need.trunk),
+            gb(pool),
+            gb(need.workspace),
+            gb(need.row_cache)
+        ),
+    };
+    Err(NoRoom { machine: gb(need.machine), total: gb(total), parts })
 }
 
 #[cfg(test)]
@@ -73,6 +72,7 @@ mod tests {
         workspace: 200_000_000,
         row_cache: 64_000_000,
         machine: 16_000_000_000,
+        own_memory: false,
     };
 
     #[test]
@@ -94,6 +94,14 @@ mod tests {
             text.contains("24576 slots 67.95") && text.contains("has 16.00 GB") && text.contains("--slots"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn memory_of_a_device_is_not_the_machines() {
+        let need = Need { own_memory: true, ..RELEASED };
+        assert!(check_room(24_576, &need).is_ok());
+        let text = check_room(24_576, &Need { row_cache: 17_000_000_000, ..need }).unwrap_err().to_string();
+        assert!(text.contains("`--ngram-cache-mb`"), "{text}");
     }
 
     #[test]

@@ -8,24 +8,47 @@ use std::cmp::Ordering;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use crate::args::RunArgs;
+use crate::args::{BackendChoice, DeviceArgs, PoolArgs, ReplyArgs, RunArgs};
 
 /// Two settings that exclude each other, given in the same place.
 #[derive(Debug, thiserror::Error)]
 #[error("`--{0}` and `--{1}` exclude each other; give one of them")]
 pub struct Conflict(String, String);
 
-/// Drops what a nearer setting excludes.
+/// Drops what a nearer setting of a run excludes.
 ///
 /// # Errors
 /// [`Conflict`] where neither is nearer.
 pub fn settle(args: &mut RunArgs, matches: &ArgMatches) -> Result<(), Conflict> {
-    let (load, reply) = (&mut args.load, &mut args.reply);
-    match nearer(matches, ("slots", load.slots.is_some()), ("experts_per_layer", load.experts_per_layer.is_some()))? {
-        Some(Ordering::Greater) => load.experts_per_layer = None,
-        Some(_) => load.slots = None,
+    settle_device(&mut args.load.device, matches)?;
+    settle_pool(&mut args.pool, matches)?;
+    settle_reply(&mut args.reply, matches)
+}
+
+fn settle_pool(pool: &mut PoolArgs, matches: &ArgMatches) -> Result<(), Conflict> {
+    match nearer(matches, ("slots", pool.slots.is_some()), ("experts_per_layer", pool.experts_per_layer.is_some()))? {
+        Some(Ordering::Greater) => pool.experts_per_layer = None,
+        Some(_) => pool.slots = None,
         None => {}
     }
+    Ok(())
+}
+
+/// The same for the device: the reference backend has no adapter.
+///
+/// # Errors
+/// As [`settle`].
+pub fn settle_device(device: &mut DeviceArgs, matches: &ArgMatches) -> Result<(), Conflict> {
+    let reference = device.backend == BackendChoice::Reference;
+    match nearer(matches, ("adapter", device.adapter.is_some()), ("backend reference", reference))? {
+        Some(Ordering::Greater) => device.backend = BackendChoice::Wgpu,
+        Some(_) => device.adapter = None,
+        None => {}
+    }
+    Ok(())
+}
+
+fn settle_reply(reply: &mut ReplyArgs, matches: &ArgMatches) -> Result<(), Conflict> {
     let with_template =
         [("think", reply.think.is_some()), ("system", reply.system.is_some()), ("tools", reply.tools.is_some())];
     for other in with_template {
@@ -40,7 +63,7 @@ pub fn settle(args: &mut RunArgs, matches: &ArgMatches) -> Result<(), Conflict> 
     Ok(())
 }
 
-/// Which of two settings is nearer; none unless both are set.
+/// Which of two settings is nearer, each named as it is typed; none unless both are set.
 fn nearer(matches: &ArgMatches, a: (&str, bool), b: (&str, bool)) -> Result<Option<Ordering>, Conflict> {
     if !(a.1 && b.1) {
         return Ok(None);
@@ -52,6 +75,8 @@ fn nearer(matches: &ArgMatches, a: (&str, bool), b: (&str, bool)) -> Result<Opti
 }
 
 fn rank(matches: &ArgMatches, id: &str) -> u8 {
+    // A setting may be named with its value.
+    let id = id.split_once(' ').map_or(id, |(id, _)| id);
     match matches.value_source(id) {
         Some(ValueSource::CommandLine) => 2,
         Some(ValueSource::EnvVariable) => 1,
@@ -83,15 +108,21 @@ mod tests {
         assert_eq!(error, "`--slots` and `--experts-per-layer` exclude each other; give one of them");
         assert!(run(&[], &["--raw", "--think"]).is_err());
         assert!(run(&[("slots", "all"), ("experts_per_layer", "3")], &[]).is_err());
+        let error = run(&[], &["--adapter", "llvmpipe", "--backend", "reference"]).unwrap_err().to_string();
+        assert_eq!(error, "`--adapter` and `--backend reference` exclude each other; give one of them");
     }
 
     #[test]
     fn the_nearer_source_wins() {
         let args = run(&[("slots", "all")], &["--experts-per-layer", "3"]).unwrap();
-        assert!(args.load.slots.is_none() && args.load.experts_per_layer.is_some());
+        assert!(args.pool.slots.is_none() && args.pool.experts_per_layer.is_some());
         let args = run(&[("system", "Be brief."), ("think", "low")], &["--raw"]).unwrap();
         assert!(args.reply.raw && args.reply.system.is_none() && args.reply.think.is_none());
         let args = run(&[("raw", "true")], &["--system", "Be brief."]).unwrap();
         assert!(!args.reply.raw && args.reply.system.is_some());
+        let args = run(&[("adapter", "llvmpipe")], &["--backend", "reference"]).unwrap();
+        assert!(args.load.device.adapter.is_none());
+        let args = run(&[("backend", "reference")], &["--adapter", "llvmpipe"]).unwrap();
+        assert_eq!(args.load.device.backend, BackendChoice::Wgpu);
     }
 }

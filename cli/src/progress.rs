@@ -27,6 +27,16 @@ impl Progress {
         Self::new("reading {wide_bar} {pos} of {len} tokens, {rate}, {eta} left")
     }
 
+    /// For building what a device runs: kernels of kernels.
+    pub fn building() -> Self {
+        Self::new("building kernels {wide_bar} {pos} of {len}, {eta} left")
+    }
+
+    /// For a self-test: checks of checks.
+    pub fn testing() -> Self {
+        Self::new("self-test {wide_bar} {pos} of {len} checks, {eta} left")
+    }
+
     fn new(template: &str) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template(template) {

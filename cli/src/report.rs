@@ -140,12 +140,14 @@ impl Report {
         self.summary.prefill + self.summary.decode
     }
 
-    /// Where the time went; the host has what neither the device nor the disk took.
+    /// Where the time went; the host has what neither the device nor the disk took. Where the device keeps no time of its
+    /// own, both are one.
     fn shares(&self) -> Vec<(&'static str, Duration)> {
         let disk = self.stream.experts.waited + self.stream.ngrams.waited;
         let device: Duration = self.stages.values().sum();
         let stages = self.stages.iter().filter(|(_, time)| !time.is_zero()).map(|(stage, time)| (*stage, *time));
-        stages.chain([("disk_wait", disk), ("host", self.total().saturating_sub(device + disk))]).collect()
+        let rest = if device.is_zero() { "device, host" } else { "host" };
+        stages.chain([("disk_wait", disk), (rest, self.total().saturating_sub(device + disk))]).collect()
     }
 
     /// The report as JSON.
@@ -197,7 +199,7 @@ fn milliseconds(time: Duration) -> f64 {
 }
 
 /// Bytes in the unit that suits them, decimal.
-fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     let count = count as f64;
     match count {
         c if c >= 1e9 => format!("{:.2} GB", c / 1e9),

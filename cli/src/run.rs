@@ -43,12 +43,14 @@ pub fn run(args: &RunArgs) -> Result<Exit> {
         stats: args.stats_json.as_deref().map(StatsFile::claim).transpose()?,
         interrupt: Interrupt::install()?,
     };
-    let mut ready = setup::load(&args.load, args.reply.prefill_pass)?;
+    let mut ready = setup::load(&args.load, args.pool.size(), args.reply.prefill_pass)?;
     Settings { reply: &args.reply, sampling: &args.sampling, tools: &run.tools }.check(&ready)?;
-    match prompt {
+    let exit = match prompt {
         Some(text) => run.once(&mut ready, &text),
         None => chat::talk(&run, &mut ready),
-    }
+    };
+    ready.device.keep();
+    exit
 }
 
 /// The prompt: argument, standard input, or both; none means a chat.

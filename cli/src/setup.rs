@@ -5,15 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use ss_backend::Backend;
 use ss_checkpoint::{Checkpoint, OpenOptions};
 use ss_generate::{Engine, Words};
 use ss_memory::Machine;
 use ss_model::{Model, ModelOptions, PassMutation, trunk_bytes, workspace_bytes};
-use ss_reference::{Options, Reference};
 use ss_stream::{LaneCounts, PoolGeometry, PoolSize, StoreOptions};
 
-use crate::args::{BackendChoice, LoadArgs};
+use crate::args::LoadArgs;
+use crate::device::Device;
 use crate::places;
 use crate::plan::{Need, check_room, default_slots};
 use crate::progress::Progress;
@@ -23,6 +22,8 @@ use crate::terminal;
 pub struct Ready {
     /// The model with its words.
     pub engine: Engine,
+    /// What it runs on.
+    pub device: Device,
     /// Where it came from.
     pub dir: PathBuf,
     /// Slots of its pool.
@@ -33,27 +34,93 @@ pub struct Ready {
     pub announced: bool,
 }
 
-/// Loads the model that the flags name; `prefill_pass` is the most rows of a pass.
+/// A model directory and an opened device, before anything large is allocated.
+pub struct Source<'a> {
+    /// What it runs on.
+    pub device: Device,
+    /// Where it lies.
+    pub dir: PathBuf,
+    /// What it holds.
+    pub checkpoint: Arc<Checkpoint>,
+    args: &'a LoadArgs,
+    need: Need,
+}
+
+/// Loads the model that the flags name; `asked` is the size of its pool, `prefill_pass` the most rows of a pass.
 ///
 /// # Errors
-/// When the directory holds no usable model, or the model does not fit.
-pub fn load(args: &LoadArgs, prefill_pass: u32) -> Result<Ready> {
-    let dir = find(args)?;
-    let machine = Machine::probe()?.memory();
-    let checkpoint = Arc::new(Checkpoint::open_with(&dir, OpenOptions { io: args.io, physical_memory: machine })?);
+/// When the directory holds no usable model, the model does not fit, or the device does not open or computes wrongly.
+pub fn load(args: &LoadArgs, asked: Option<PoolSize>, prefill_pass: u32) -> Result<Ready> {
+    let source = Source::open(args, prefill_pass)?;
     // Reading the weights may take minutes; a model without words is refused before.
-    let words = Words::open(&checkpoint)?;
-    checkpoint.warnings().iter().for_each(|warning| terminal::note(format_args!("note: {warning}")));
-    let (slots, all_slots) = slots(args, &checkpoint, prefill_pass, machine)?;
-    let mut store = StoreOptions::new(slots);
-    store.lanes = LaneCounts::new(args.bulk_lanes, args.demand_lanes)?;
-    store.row_cache_bytes = args.ngram_cache_mb.saturating_mul(1_000_000);
-    let mut bar = Progress::loading();
-    let options = ModelOptions { store, arithmetic: args.arithmetic, mutation: PassMutation::None };
-    let model = Model::load(backend(args)?, checkpoint, options, &mut |done, total| bar.update(done, total))?;
-    drop(bar);
-    let announced = args.model.is_none() || !model.checkpoint().warnings().is_empty();
-    Ok(Ready { engine: Engine::new(model, words), dir, slots, all_slots, announced })
+    let words = Words::open(&source.checkpoint)?;
+    let warnings = source.checkpoint.warnings();
+    warnings.iter().for_each(|warning| terminal::note(format_args!("note: {warning}")));
+    let announced = args.model.is_none() || !warnings.is_empty();
+    let (slots, all_slots) = (source.slots(asked)?, source.pool().all());
+    source.device.prove()?;
+    let model = source.load(slots)?;
+    Ok(Ready { engine: Engine::new(model, words), device: source.device, dir: source.dir, slots, all_slots, announced })
+}
+
+impl<'a> Source<'a> {
+    /// Opens both.
+    ///
+    /// # Errors
+    /// When the directory holds no model, or the device does not open.
+    pub fn open(args: &'a LoadArgs, prefill_pass: u32) -> Result<Self> {
+        let dir = find(args)?;
+        let machine = Machine::probe()?.memory();
+        let options = OpenOptions { io: args.io, physical_memory: machine };
+        let checkpoint = Arc::new(Checkpoint::open_with(&dir, options)?);
+        let device = Device::open(&args.device)?;
+        let need = Need {
+            trunk: trunk_bytes(&checkpoint),
+            slot: checkpoint.expert_layout().bytes,
+            workspace: workspace_bytes(checkpoint.geometry(), prefill_pass, checkpoint.has_mtp()),
+            row_cache: args.ngram_cache_mb.saturating_mul(1_000_000),
+            machine,
+            own_memory: device.has_own_memory(),
+        };
+        Ok(Source { device, dir, checkpoint, args, need })
+    }
+
+    /// What pool sizes mean here.
+    pub fn pool(&self) -> PoolGeometry {
+        PoolGeometry::from(self.checkpoint.geometry())
+    }
+
+    /// How many slots were asked for; those that memory suggests if nobody says.
+    ///
+    /// # Errors
+    /// When the size is none for this model, or does not fit.
+    pub fn slots(&self, asked: Option<PoolSize>) -> Result<u32> {
+        let pool = self.pool();
+        let slots = match asked {
+            Some(size) => size.resolve(pool)?,
+            None => default_slots(pool.all(), pool.floor(), &self.need),
+        };
+        check_room(slots, &self.need)?;
+        Ok(slots)
+    }
+
+    /// Loads the trunk, makes a pool and has the device build its kernels.
+    ///
+    /// # Errors
+    /// When a file is damaged, or the device has no room.
+    pub fn load(&self, slots: u32) -> Result<Model> {
+        let mut store = StoreOptions::new(slots);
+        store.lanes = LaneCounts::new(self.args.bulk_lanes, self.args.demand_lanes)?;
+        store.row_cache_bytes = self.need.row_cache;
+        let options = ModelOptions { store, arithmetic: self.args.arithmetic, mutation: PassMutation::None };
+        let (backend, checkpoint) = (self.device.backend.clone(), self.checkpoint.clone());
+        let mut bar = Progress::loading();
+        let mut model = Model::load(backend, checkpoint, options, &mut |done, total| bar.update(done, total))?;
+        drop(bar);
+        let mut bar = Progress::building();
+        model.prepare(&mut |done, total| bar.update(done as u64, total as u64))?;
+        Ok(model)
+    }
 }
 
 fn find(args: &LoadArgs) -> Result<PathBuf> {
@@ -68,31 +135,4 @@ fn find(args: &LoadArgs) -> Result<PathBuf> {
 /// The last part of a model's path.
 pub fn name(dir: &Path) -> String {
     dir.file_name().map_or_else(|| dir.display().to_string(), |name| name.to_string_lossy().into_owned())
-}
-
-fn slots(args: &LoadArgs, checkpoint: &Checkpoint, prefill_pass: u32, machine: u64) -> Result<(u32, u32)> {
-    let geometry = checkpoint.geometry();
-    let pool = PoolGeometry::from(geometry);
-    let need = Need {
-        trunk: trunk_bytes(checkpoint),
-        slot: checkpoint.expert_layout().bytes,
-        workspace: workspace_bytes(geometry, prefill_pass, checkpoint.has_mtp()),
-        row_cache: args.ngram_cache_mb.saturating_mul(1_000_000),
-        machine,
-    };
-    let asked: Option<PoolSize> = args.slots.or(args.experts_per_layer);
-    let slots = match asked {
-        Some(size) => size.resolve(pool)?,
-        None => default_slots(pool.all(), pool.floor(), &need),
-    };
-    check_room(slots, &need)?;
-    Ok((slots, pool.all()))
-}
-
-fn backend(args: &LoadArgs) -> Result<Arc<dyn Backend>> {
-    match args.backend {
-        BackendChoice::Auto | BackendChoice::Reference => {
-            Ok(Arc::new(Reference::new(Options { threads: args.threads.into(), ..Options::default() })?))
-        }
-    }
 }

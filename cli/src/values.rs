@@ -3,12 +3,39 @@
 
 use std::ops::RangeInclusive;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use ss_backend::Arithmetic;
+use ss_checkpoint::IoMode;
+use ss_server::Thinking;
+
 /// How far presence and frequency penalties go.
 const PENALTY: RangeInclusive<f32> = -2.0..=2.0;
 /// How far the repetition penalty goes.
 const REPETITION: RangeInclusive<f32> = 0.5..=2.0;
 /// How far the bias of a token goes.
 const BIAS: RangeInclusive<f32> = -100.0..=100.0;
+
+/// An arithmetic profile.
+pub fn profile() -> impl TypedValueParser<Value = Arithmetic> {
+    PossibleValuesParser::new(["exact", "fast"]).try_map(|name| name.parse::<Arithmetic>())
+}
+
+/// How expert files are read.
+pub fn io() -> impl TypedValueParser<Value = IoMode> {
+    PossibleValuesParser::new(["auto", "cached", "direct"]).try_map(|name| name.parse::<IoMode>())
+}
+
+/// How hard to think.
+pub fn effort() -> impl TypedValueParser<Value = Thinking> {
+    let values = [
+        PossibleValue::new("off").aliases(["none", "minimal", "false"]),
+        PossibleValue::new("low"),
+        PossibleValue::new("medium"),
+        PossibleValue::new("xhigh").aliases(["high", "max"]),
+        PossibleValue::new("on").alias("true").hide(true),
+    ];
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<Thinking>())
+}
 
 fn number(text: &str, range: RangeInclusive<f32>, expected: &str) -> Result<f32, String> {
     match text.trim().parse() {

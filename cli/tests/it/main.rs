@@ -2,8 +2,10 @@
 //! Invariants: every run is told its places and variables; nothing of the machine's owner leaks in.
 
 mod answers;
+mod bench;
 #[cfg(unix)]
 mod chat;
+mod devices;
 mod models;
 mod output;
 mod refusals;
@@ -64,6 +66,8 @@ impl Place {
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("SS_HOME", self.home()).env("HOME", self.0.path()).current_dir(self.0.path());
+        // Software Vulkan takes a minute to compile all kernels: once is enough for all tests.
+        command.env("MESA_SHADER_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/mesa"));
         command
     }
 

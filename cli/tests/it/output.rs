@@ -135,7 +135,15 @@ fn the_version_names_the_commit() {
 #[test]
 fn help_lists_every_command_and_every_flag() {
     let text = ss(&["--help"]).answer();
-    for part in ["run ", "inspect ", "completions ", "Exit codes: 0 answered, 2 wrong usage", "SS_MAX_TOKENS"] {
+    for part in [
+        "run ",
+        "inspect ",
+        "devices ",
+        "selftest ",
+        "completions ",
+        "Exit codes: 0 answered, 2 wrong usage",
+        "SS_MAX_TOKENS",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let help = ss(&["run", "--help"]).answer();
@@ -146,6 +154,7 @@ fn help_lists_every_command_and_every_flag() {
         "experts-per-layer",
         "arithmetic",
         "backend",
+        "adapter",
         "threads",
         "bulk-lanes",
         "demand-lanes",
@@ -191,7 +200,9 @@ fn help_goes_to_standard_output_and_without_a_command_to_standard_error() {
 fn completions_are_made_for_every_shell_and_for_both_names() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let text = ss(&["completions", shell]).answer();
-        assert!(text.contains("experts-per-layer") && text.contains("inspect"), "{shell}");
+        for word in ["experts-per-layer", "inspect", "exact", "xhigh", "cached"] {
+            assert!(text.contains(word), "{shell}: {word}");
+        }
     }
     let place = Place::new();
     let output = place.command(SLOTSTREAM).args(["completions", "fish"]).output().unwrap();

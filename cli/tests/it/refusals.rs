@@ -24,10 +24,11 @@ fn a_value_that_makes_no_sense_is_refused_by_its_flag() {
         ("--bulk-lanes", &["-1", "65536"], "'--bulk-lanes <N>'"),
         ("--ngram-cache-mb", &["-1", "x"], "a whole number from 0"),
         ("--prefill-pass", &["0", "-1", "4097"], "not in 1..=4096"),
-        ("--arithmetic", &["half", ""], "use `exact` or `fast`"),
-        ("--backend", &["wgpu", "cuda"], "possible values: auto, reference"),
-        ("--io", &["fast"], "expected auto, cached or direct"),
-        ("--think", &["banana"], "use off, low, medium or xhigh"),
+        ("--arithmetic", &["half", ""], "values: exact, fast"),
+        ("--backend", &["gpu", "cuda"], "values: auto, reference, wgpu"),
+        ("--adapter", &[""], "a value is required"),
+        ("--io", &["fast"], "values: auto, cached, direct"),
+        ("--think", &["banana"], "values: off, low, medium, xhigh"),
     ];
     for (flag, values, expected) in wrong {
         for value in values {

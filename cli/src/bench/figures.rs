@@ -1,0 +1,206 @@
+//! Owns: the figures of a bench as a table and as JSON.
+//! Invariants: a figure stands beside model, device, arithmetic and pool; a ratio is to the first pool of the same test.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use ss_backend::{Arithmetic, DeviceFacts};
+use ss_memory::Peak;
+
+use super::measure::{Kind, Measured, Test};
+use crate::devices::facts_json;
+use crate::report::bytes;
+
+/// What holds for all rows.
+pub struct Head {
+    /// Name of the model.
+    pub model: String,
+    /// What it ran on.
+    pub facts: DeviceFacts,
+    /// Profile.
+    pub arithmetic: Arithmetic,
+    /// Experts of all main layers.
+    pub all_slots: u32,
+    /// Rows of a prompt pass.
+    pub prefill_pass: u32,
+    /// Counted runs of a test.
+    pub repetitions: u32,
+}
+
+/// All rows so far.
+pub struct Figures {
+    head: Head,
+    rows: Vec<Row>,
+}
+
+struct Row {
+    slots: u32,
+    test: Test,
+    measured: Measured,
+    /// Tokens a second of each run.
+    rates: Vec<f64>,
+    /// To the first pool of this test.
+    ratio: f64,
+}
+
+impl Head {
+    /// The lines above the table.
+    pub fn text(&self) -> String {
+        let Head { model, facts, arithmetic, all_slots, prefill_pass, repetitions } = self;
+        format!(
+            "{model} on {}, {} backend, {arithmetic} arithmetic, {all_slots} experts, passes of {prefill_pass} rows; mean \
+             and deviation of {repetitions} runs\n\n\
+             {:>6}  {:<16}  {:>20}  {:>8}  {:>7}  {:>9}  {:>12}  {:>10}  {:>12}",
+            facts.device,
+            facts.backend,
+            "slots",
+            "test",
+            "tokens/s",
+            "vs first",
+            "hits",
+            "read/tok",
+            "dispatch/tok",
+            "submit/tok",
+            "readback/tok"
+        )
+    }
+}
+
+impl Figures {
+    /// None yet.
+    pub fn new(head: Head) -> Self {
+        Figures { head, rows: Vec::new() }
+    }
+
+    /// Takes a test's figures and gives its line; counts are a token's.
+    pub fn add(&mut self, slots: u32, test: Test, measured: Measured) -> String {
+        let rate = |time: &Duration| f64::from(test.tokens) / time.as_secs_f64().max(f64::MIN_POSITIVE);
+        let rates: Vec<f64> = measured.times.iter().map(rate).collect();
+        let first = self.rows.iter().find(|row| row.test == test).map_or(mean(&rates), |row| mean(&row.rates));
+        let row = Row { slots, test, ratio: mean(&rates) / first, measured, rates };
+        let text = row.text();
+        self.rows.push(row);
+        text
+    }
+
+    /// Everything.
+    ///
+    /// # Errors
+    /// When the system does not say how much memory was used.
+    pub fn json(&self) -> Result<Value> {
+        let rows: Vec<Value> = self.rows.iter().map(Row::json).collect();
+        Ok(json!({
+            "model": self.head.model,
+            "device": facts_json(&self.head.facts),
+            "arithmetic": self.head.arithmetic.name(),
+            "all_slots": self.head.all_slots,
+            "prefill_pass": self.head.prefill_pass,
+            "repetitions": self.head.repetitions,
+            "rows": rows,
+            "peak_process_bytes": Peak::measure(0)?.bytes(),
+            "version": crate::VERSION,
+        }))
+    }
+}
+
+impl Row {
+    /// A count of all runs, for one token.
+    fn a_token(&self, count: u64) -> f64 {
+        count as f64 / (f64::from(self.test.tokens) * self.rates.len().max(1) as f64)
+    }
+
+    fn hit_rate(&self) -> f64 {
+        if self.measured.asked == 0 { 1.0 } else { self.measured.hits as f64 / self.measured.asked as f64 }
+    }
+
+    fn text(&self) -> String {
+        let m = &self.measured;
+        format!(
+            "{:>6}  {:<16}  {:>10.1} ± {:>7.1}  {:>8.3}  {:>5.1} %  {:>9}  {:>12.1}  {:>10.2}  {:>12.2}",
+            self.slots,
+            self.test.name(),
+            mean(&self.rates),
+            deviation(&self.rates),
+            self.ratio,
+            100.0 * self.hit_rate(),
+            bytes(self.a_token(m.bytes_read) as u64),
+            self.a_token(m.dispatches),
+            self.a_token(m.submissions),
+            self.a_token(m.readbacks),
+        )
+    }
+
+    fn json(&self) -> Value {
+        let m = &self.measured;
+        json!({
+            "slots": self.slots,
+            "test": self.test.name(),
+            "kind": match self.test.kind {
+                Kind::Prompt => "prompt",
+                Kind::Reply => "reply",
+            },
+            "tokens": self.test.tokens,
+            "depth": self.test.depth,
+            "tokens_per_second": mean(&self.rates),
+            "deviation": deviation(&self.rates),
+            "runs": self.rates,
+            "ratio_to_first": self.ratio,
+            "hit_rate": self.hit_rate(),
+            "bytes_read_per_token": self.a_token(m.bytes_read),
+            "dispatches_per_token": self.a_token(m.dispatches),
+            "submissions_per_token": self.a_token(m.submissions),
+            "readbacks_per_token": self.a_token(m.readbacks),
+        })
+    }
+}
+
+fn mean(numbers: &[f64]) -> f64 {
+    numbers.iter().sum::<f64>() / numbers.len().max(1) as f64
+}
+
+/// The standard deviation of a sample; none of a single number.
+fn deviation(numbers: &[f64]) -> f64 {
+    let (mean, others) = (mean(numbers), numbers.len().saturating_sub(1).max(1) as f64);
+    (numbers.iter().map(|number| (number - mean).powi(2)).sum::<f64>() / others).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deviations_are_those_of_a_sample() {
+        assert_eq!(mean(&[1.0, 2.0, 3.0, 4.0]), 2.5);
+        assert!((deviation(&[1.0, 2.0, 3.0, 4.0]) - 1.2909944).abs() < 1e-6);
+        assert_eq!(deviation(&[7.0]), 0.0);
+    }
+
+    #[test]
+    fn ratios_are_to_the_first_pool_of_the_same_test() {
+        let head = Head {
+            model: "m".into(),
+            facts: crate::device::tests::adapter("Card", ss_backend::DeviceKind::Hardware).device,
+            arithmetic: Arithmetic::Fast,
+            all_slots: 512,
+            prefill_pass: 512,
+            repetitions: 2,
+        };
+        let mut figures = Figures::new(head);
+        let (reply, prompt) = (Kind::Reply, Kind::Prompt);
+        let mut add = |slots, kind, milliseconds: u64| {
+            let times = vec![Duration::from_millis(milliseconds); 2];
+            let measured = Measured { times, bytes_read: 4_000_000, hits: 3, asked: 4, ..Measured::default() };
+            figures.add(slots, Test { kind, tokens: 100, depth: 0 }, measured)
+        };
+        let line = add(512, reply, 100);
+        for part in ["   512  tg100 ", "1000.0 ±     0.0", " 1.000 ", " 75.0 %", " 20 kB"] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+        assert!(add(512, prompt, 50).contains(" 1.000 "));
+        assert!(add(128, reply, 200).contains(" 0.500 "));
+        let json = figures.json().unwrap();
+        assert_eq!(json["rows"][2]["ratio_to_first"], 0.5);
+        assert_eq!(json["rows"][2]["bytes_read_per_token"], 20_000.0);
+    }
+}

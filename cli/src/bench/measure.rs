@@ -1,0 +1,229 @@
+//! Owns: what is measured: prompts read and replies written, behind so many tokens, and how.
+//! Refuses: tests that no window holds; longer ones than it holds are cut, with a note.
+//! Invariants: a test does the same work on every device: ids follow from a seed and from the model alone.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use ss_model::{Cancel, Model, Pass, State, Want};
+
+use crate::args::BenchArgs;
+
+/// Where ids come from.
+const SEED: u64 = 1;
+
+/// What a test does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads a prompt.
+    Prompt,
+    /// Writes a reply.
+    Reply,
+}
+
+/// One test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Test {
+    /// What it does.
+    pub kind: Kind,
+    /// Tokens read or written.
+    pub tokens: u32,
+    /// Tokens before them.
+    pub depth: u32,
+}
+
+/// All tests of a run.
+#[derive(Debug)]
+pub struct Plan {
+    /// In the order of their rows.
+    pub tests: Vec<Test>,
+    /// What was changed to fit the window.
+    pub notes: Vec<String>,
+}
+
+/// What a test took, the uncounted run left out.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Time of each run.
+    pub times: Vec<Duration>,
+    /// Experts that had a slot, and experts asked for.
+    pub hits: u64,
+    /// See `hits`.
+    pub asked: u64,
+    /// Bytes read from files.
+    pub bytes_read: u64,
+    /// Kernels started.
+    pub dispatches: u64,
+    /// Submissions.
+    pub submissions: u64,
+    /// Readbacks.
+    pub readbacks: u64,
+}
+
+impl Plan {
+    /// The tests that the flags ask for, in a window of so many tokens.
+    ///
+    /// # Errors
+    /// When they ask for none, or for tokens behind a full window.
+    pub fn new(args: &BenchArgs, window: u32) -> Result<Self> {
+        let mut plan = Plan { tests: Vec::new(), notes: Vec::new() };
+        for &depth in &args.depth {
+            let Some(room) = window.checked_sub(depth).filter(|&room| room > 0) else {
+                bail!("`--depth {depth}` leaves no room: the window of this model has {window} tokens");
+            };
+            let prompts = args.prompt_tokens.iter().map(|&tokens| (Kind::Prompt, tokens));
+            let replies = args.reply_tokens.iter().map(|&tokens| (Kind::Reply, tokens));
+            prompts.chain(replies).filter(|(_, tokens)| *tokens > 0).for_each(|(kind, tokens)| {
+                plan.add(Test { kind, tokens, depth }, room);
+            });
+        }
+        match plan.tests.is_empty() {
+            true => bail!("there is nothing to measure: give `--prompt-tokens` or `--reply-tokens` from 1"),
+            false => Ok(plan),
+        }
+    }
+
+    fn add(&mut self, asked: Test, room: u32) {
+        let test = Test { tokens: asked.tokens.min(room), ..asked };
+        if test != asked {
+            self.notes.push(format!("{} becomes {}: the window of this model ends there", asked.name(), test.name()));
+        }
+        if !self.tests.contains(&test) {
+            self.tests.push(test);
+        }
+    }
+}
+
+impl Test {
+    /// Its name in the table, in the manner of other benches: `pp512`, `tg128 @ 4096`.
+    pub fn name(self) -> String {
+        let kind = match self.kind {
+            Kind::Prompt => "pp",
+            Kind::Reply => "tg",
+        };
+        match self.depth {
+            0 => format!("{kind}{}", self.tokens),
+            depth => format!("{kind}{} @ {depth}", self.tokens),
+        }
+    }
+
+    /// Runs it as often as the flags say.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or the device fails.
+    pub fn measure(self, model: &mut Model, args: &BenchArgs) -> Result<Measured> {
+        let ids = ids(self.depth + self.tokens, model.geometry().vocab);
+        let (before, work) = ids.split_at(self.depth as usize);
+        let mut start = model.new_state()?;
+        read(model, &mut start, before, args.prefill_pass)?;
+        let mut measured = Measured::default();
+        for run in 0..=args.repetitions {
+            let mut state = start.fork();
+            let (stream, device) = (model.store().counters(), model.backend().counters());
+            let clock = Instant::now();
+            match self.kind {
+                Kind::Prompt => read(model, &mut state, work, args.prefill_pass)?,
+                Kind::Reply => write(model, &mut state, work)?,
+            }
+            let time = clock.elapsed();
+            if run == 0 {
+                continue;
+            }
+            let (stream, now) = (model.store().counters().since(stream), model.backend().counters());
+            measured.times.push(time);
+            measured.hits += stream.experts.hits;
+            measured.asked += stream.experts.hits + stream.experts.misses;
+            measured.bytes_read += stream.bytes_read();
+            measured.dispatches += now.dispatches - device.dispatches;
+            measured.submissions += now.submissions - device.submissions;
+            measured.readbacks += now.readbacks - device.readbacks;
+        }
+        Ok(measured)
+    }
+}
+
+/// Reads a prompt, as an answer does.
+fn read(model: &mut Model, state: &mut State, ids: &[u32], pass: u32) -> Result<()> {
+    let passes = ids.chunks(pass.max(1) as usize);
+    let last = passes.len().saturating_sub(1);
+    for (i, ids) in passes.enumerate() {
+        let want = if i == last { Want::Last } else { Want::Nothing };
+        model.forward(state, &Pass::prompt(ids, want), &Cancel::default())?;
+    }
+    Ok(())
+}
+
+/// Writes as many tokens as there are ids: the first is given, the likeliest follow.
+fn write(model: &mut Model, state: &mut State, ids: &[u32]) -> Result<()> {
+    let mut token = ids.first().copied().unwrap_or_default();
+    for _ in ids {
+        token = likeliest(&model.forward(state, &Pass::generated(&[token], Want::Last), &Cancel::default())?.logits);
+    }
+    Ok(())
+}
+
+/// The first of the largest logits.
+fn likeliest(logits: &[f32]) -> u32 {
+    let best = (0u32..).zip(logits).reduce(|best, next| if next.1 > best.1 { next } else { best });
+    best.map_or(0, |(id, _)| id)
+}
+
+/// So many ids below `vocab`, the same each time (xorshift).
+fn ids(count: u32, vocab: u32) -> Vec<u32> {
+    let mut bits = SEED;
+    let mut next = || {
+        bits ^= bits << 13;
+        bits ^= bits >> 7;
+        bits ^= bits << 17;
+        ((bits >> 32) % u64::from(vocab.max(1))) as u32
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn plan(line: &[&str], window: u32) -> Result<Plan> {
+        match Cli::parse_from([&["ss", "bench"], line].concat()).command {
+            Command::Bench(args) => Plan::new(&args, window),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn names(line: &[&str], window: u32) -> Vec<String> {
+        plan(line, window).unwrap().tests.into_iter().map(Test::name).collect()
+    }
+
+    #[test]
+    fn the_tests_are_prompts_and_replies_at_every_depth() {
+        assert_eq!(names(&[], 4096), ["pp512", "tg128"]);
+        assert_eq!(
+            names(&["-p", "0", "-n", "8,16", "--depth", "0,100"], 4096),
+            ["tg8", "tg16", "tg8 @ 100", "tg16 @ 100"]
+        );
+    }
+
+    #[test]
+    fn what_the_window_does_not_hold_is_cut_with_a_note() {
+        let plan = plan(&["-p", "5000,9000", "-n", "1", "-d", "96"], 4096).unwrap();
+        assert_eq!(plan.tests.len(), 2, "two that are cut to the same are one");
+        assert_eq!(plan.tests[0], Test { kind: Kind::Prompt, tokens: 4000, depth: 96 });
+        assert_eq!(plan.notes[0], "pp5000 @ 96 becomes pp4000 @ 96: the window of this model ends there");
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused() {
+        assert!(plan(&["--depth", "4096"], 4096).unwrap_err().to_string().contains("`--depth 4096` leaves no room"));
+        assert!(plan(&["-p", "0", "-n", "0"], 4096).unwrap_err().to_string().contains("nothing to measure"));
+    }
+
+    #[test]
+    fn ids_are_the_same_each_time_and_the_first_of_equals_is_likeliest() {
+        assert_eq!(ids(100, 50), ids(100, 50));
+        assert!(ids(1000, 50).iter().all(|&id| id < 50));
+        assert_eq!(likeliest(&[0.5, 2.0, -1.0, 2.0]), 1);
+    }
+}

@@ -1,0 +1,71 @@
+//! Owns: `ss bench`: how fast a model reads prompts and writes replies at given sizes of its slot pool.
+//! Refuses: text and sampling; ids come from a seed, and the likeliest token follows.
+//! Invariants: every test runs once uncounted, so that kernels are built and the pool is as it stays.
+
+mod figures;
+mod measure;
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use ss_stream::PoolSize;
+
+use crate::args::BenchArgs;
+use crate::exit::Exit;
+use crate::setup::{Source, name};
+use crate::terminal;
+
+use figures::{Figures, Head};
+use measure::Plan;
+
+/// Runs the tests and prints a row for each as it ends.
+///
+/// # Errors
+/// When the model cannot be loaded, a test finds no room, or the device fails.
+pub fn bench(args: &BenchArgs) -> Result<Exit> {
+    let source = Source::open(&args.load, args.prefill_pass)?;
+    let slots = sizes(args, &source)?;
+    let plan = Plan::new(args, source.checkpoint.geometry().max_positions)?;
+    plan.notes.iter().for_each(|note| terminal::note(format_args!("note: {note}")));
+    source.device.prove()?;
+    let head = Head {
+        model: name(&source.dir),
+        facts: source.device.backend.facts().clone(),
+        arithmetic: args.load.arithmetic,
+        all_slots: source.pool().all(),
+        prefill_pass: args.prefill_pass,
+        repetitions: args.repetitions,
+    };
+    let say = |text: String| {
+        if args.json {
+            terminal::note(text);
+            return Ok(());
+        }
+        writeln!(std::io::stdout(), "{text}").context("standard output cannot be written")
+    };
+    say(head.text())?;
+    let mut figures = Figures::new(head);
+    for slots in slots {
+        // One pool at a time: two may not fit.
+        let mut model = source.load(slots)?;
+        for test in &plan.tests {
+            let measured = test.measure(&mut model, args)?;
+            say(figures.add(slots, *test, measured))?;
+        }
+    }
+    source.device.keep();
+    if args.json {
+        let json = format!("{:#}\n", figures.json()?);
+        std::io::stdout().write_all(json.as_bytes()).context("standard output cannot be written")?;
+    }
+    Ok(Exit::Answered)
+}
+
+/// Slots of each pool, all of them checked before the first is made.
+fn sizes(args: &BenchArgs, source: &Source) -> Result<Vec<u32>> {
+    if args.slots.is_empty() {
+        let all = source.slots(Some(PoolSize::All));
+        return Ok(vec![all.or_else(|_| source.slots(None))?]);
+    }
+    args.slots.iter().map(|&size| source.slots(Some(size))).collect()
+}

@@ -1,0 +1,198 @@
+//! Owns: from flags to an opened device.
+//! Refuses: a driver that does not open, rather than passing it over; software adapters, unless named.
+//! Invariants: what `auto` takes follows from what the adapters say, and `ss devices` tells the same.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use ss_backend::{Backend, DeviceKind};
+use ss_reference::Reference;
+use ss_wgpu::{AdapterChoice, AdapterFacts, WgpuBackend};
+
+use crate::args::{BackendChoice, DeviceArgs};
+use crate::cache::CacheFile;
+use crate::verdicts::Verdicts;
+use crate::{terminal, trust};
+
+/// A device that is ready to compute.
+pub struct Device {
+    /// As the engine sees it.
+    pub backend: Arc<dyn Backend>,
+    /// What only an adapter has.
+    gpu: Option<Gpu>,
+}
+
+struct Gpu {
+    adapter: AdapterFacts,
+    opened: Arc<WgpuBackend>,
+    cache: Option<CacheFile>,
+}
+
+/// What the flags mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Plain Rust.
+    Reference,
+    /// An adapter; whether there is one is another question.
+    Adapter(AdapterChoice),
+}
+
+/// What the flags mean on a machine with these adapters.
+pub fn choice(args: &DeviceArgs, adapters: &[AdapterFacts]) -> Choice {
+    match (args.backend, &args.adapter) {
+        (BackendChoice::Reference, _) => Choice::Reference,
+        (_, Some(name)) => Choice::Adapter(AdapterChoice::Named(name.clone())),
+        (BackendChoice::Wgpu, None) => Choice::Adapter(AdapterChoice::Hardware),
+        (BackendChoice::Auto, None) => automatic(adapters),
+    }
+}
+
+/// What `auto` takes: the first hardware adapter that the kernels can run on, else the reference backend.
+pub fn automatic(adapters: &[AdapterFacts]) -> Choice {
+    match ss_wgpu::choose(adapters, &AdapterChoice::Hardware) {
+        Ok(_) => Choice::Adapter(AdapterChoice::Hardware),
+        Err(_) => Choice::Reference,
+    }
+}
+
+impl Device {
+    /// Opens the device that the flags name.
+    ///
+    /// # Errors
+    /// When there is no such adapter, or it does not open.
+    pub fn open(args: &DeviceArgs) -> Result<Self> {
+        if args.backend == BackendChoice::Reference {
+            return Self::reference(args);
+        }
+        let adapters = ss_wgpu::adapters();
+        match choice(args, &adapters) {
+            Choice::Reference => {
+                passed_over(&adapters);
+                Self::reference(args)
+            }
+            Choice::Adapter(choice) => Self::adapter(&adapters, choice),
+        }
+    }
+
+    fn reference(args: &DeviceArgs) -> Result<Self> {
+        let options = ss_reference::Options { threads: args.threads.into(), ..Default::default() };
+        Ok(Device { backend: Arc::new(Reference::new(options)?), gpu: None })
+    }
+
+    fn adapter(adapters: &[AdapterFacts], choice: AdapterChoice) -> Result<Self> {
+        let adapter = ss_wgpu::choose(adapters, &choice)?.clone();
+        let cache = adapter.cache_name.as_deref().and_then(CacheFile::open);
+        let mut options = ss_wgpu::Options::new(choice);
+        options.pipeline_cache = cache.as_ref().and_then(CacheFile::read);
+        let opened = Arc::new(WgpuBackend::open(options)?);
+        Ok(Device { backend: opened.clone(), gpu: Some(Gpu { adapter, opened, cache }) })
+    }
+
+    /// What a self-test compares it with: the processor, doing the same arithmetic.
+    ///
+    /// # Errors
+    /// Where the system gives no threads.
+    pub fn twin(&self) -> Result<Reference> {
+        // Beside vector loops the plain ones stand.
+        let simd = self.gpu.is_some();
+        let f16_inputs = self.gpu.as_ref().is_some_and(|gpu| gpu.opened.takes_f16_inputs());
+        Ok(Reference::new(ss_reference::Options { simd, f16_inputs, ..Default::default() })?)
+    }
+
+    /// Makes sure that it computes rightly: an adapter is tested at its first start.
+    ///
+    /// # Errors
+    /// When it does not, or cannot be tested.
+    pub fn prove(&self) -> Result<()> {
+        match &self.gpu {
+            None => Ok(()),
+            Some(gpu) => trust::check(&*gpu.opened, &self.twin()?, &mut Verdicts::open()),
+        }
+    }
+
+    /// Keeps what the driver has made of the kernels, for the next start.
+    pub fn keep(&self) {
+        if let Some((opened, cache)) = self.gpu.as_ref().and_then(|gpu| Some((&gpu.opened, gpu.cache.as_ref()?))) {
+            opened.pipeline_cache().iter().for_each(|data| cache.write(data));
+        }
+    }
+
+    /// Whether it is an adapter, not the reference backend.
+    pub fn is_adapter(&self) -> bool {
+        self.gpu.is_some()
+    }
+
+    /// Whether its memory is its own, not the processor's.
+    pub fn has_own_memory(&self) -> bool {
+        self.gpu.as_ref().is_some_and(|gpu| gpu.adapter.own_memory)
+    }
+}
+
+/// Says which hardware `auto` cannot use.
+fn passed_over(adapters: &[AdapterFacts]) {
+    for adapter in adapters.iter().filter(|adapter| adapter.device.kind == DeviceKind::Hardware) {
+        if let Some(lacks) = &adapter.lacks {
+            terminal::note(format_args!(
+                "note: the adapter `{}` {lacks}; the processor computes instead",
+                adapter.device.device
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use ss_backend::DeviceFacts;
+
+    /// An adapter that can run everything.
+    pub(crate) fn adapter(name: &str, kind: DeviceKind) -> AdapterFacts {
+        AdapterFacts {
+            device: DeviceFacts {
+                backend: "wgpu",
+                device: name.into(),
+                driver: "driver 1".into(),
+                kind,
+                max_buffer_bytes: 1 << 31,
+                max_binding_bytes: 1 << 27,
+                unified: false,
+                subgroup: (8, 32),
+                f16: true,
+                matrix_tiles: vec![(16, 16, 16)],
+                threads: 0,
+            },
+            api: "vulkan",
+            own_memory: kind == DeviceKind::Hardware,
+            binding_arrays: true,
+            immediate_bytes: 128,
+            workgroup_bytes: 32768,
+            workgroup_threads: 1024,
+            cache_name: None,
+            lacks: None,
+        }
+    }
+
+    fn args(backend: BackendChoice, adapter: Option<&str>) -> DeviceArgs {
+        DeviceArgs { backend, adapter: adapter.map(str::to_string), threads: 0 }
+    }
+
+    #[test]
+    fn auto_takes_hardware_and_never_software() {
+        let (software, card) = (adapter("llvmpipe", DeviceKind::Software), adapter("Card", DeviceKind::Hardware));
+        let broken = AdapterFacts { lacks: Some("takes 0 bytes".into()), ..card.clone() };
+        let auto = args(BackendChoice::Auto, None);
+        assert_eq!(choice(&auto, &[]), Choice::Reference);
+        assert_eq!(choice(&auto, &[software.clone(), broken]), Choice::Reference);
+        assert_eq!(choice(&auto, &[software, card]), Choice::Adapter(AdapterChoice::Hardware));
+    }
+
+    #[test]
+    fn a_name_means_an_adapter_whatever_there_is() {
+        for backend in [BackendChoice::Auto, BackendChoice::Wgpu] {
+            let named = Choice::Adapter(AdapterChoice::Named("pipe".into()));
+            assert_eq!(choice(&args(backend, Some("pipe")), &[]), named);
+        }
+        assert_eq!(choice(&args(BackendChoice::Wgpu, None), &[]), Choice::Adapter(AdapterChoice::Hardware));
+        assert_eq!(choice(&args(BackendChoice::Reference, None), &[]), Choice::Reference);
+    }
+}
