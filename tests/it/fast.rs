@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use ss_backend::Arithmetic;
 use ss_model::{Pass, Want};
-use ss_tests::golden::{goldens, root};
-use ss_tests::rig::{Rig, RigOptions, Tap};
+use ss_tests::golden::root;
+use ss_tests::rig::{Device, Rig, RigOptions, Tap, adapter};
 
 use crate::goldens::argmax;
 
@@ -57,14 +57,16 @@ struct Closeness {
     differ: (usize, usize),
 }
 
-fn measure(f16_inputs: bool) -> Vec<Closeness> {
+fn measure(device: &Device, f16_inputs: bool) -> Vec<Closeness> {
     println!(
         "\nF16 inputs: {f16_inputs}\n| set | prompt | mean KL | same argmax | choices that differ |\n|---|---|---|---|---|"
     );
     let mut all = Vec::new();
-    for golden in goldens() {
+    for golden in device.goldens() {
         let with = |arithmetic| {
-            Rig::new(&golden.model(), &RigOptions { arithmetic, f16_inputs, taps: true, ..RigOptions::default() })
+            let device = device.clone();
+            let options = RigOptions { device, arithmetic, f16_inputs, taps: true, ..RigOptions::default() };
+            Rig::new(&golden.model(), &options)
         };
         let (mut exact, mut fast) = (with(Arithmetic::Exact), with(Arithmetic::Fast));
         for rows in [7, 64, 300] {
@@ -88,7 +90,12 @@ fn judge(c: &Closeness) {
 
 #[test]
 fn the_next_token_distribution_stays_close() {
-    measure(false).iter().for_each(judge);
+    measure(&Device::Reference, false).iter().for_each(judge);
+}
+
+#[test]
+fn the_next_token_distribution_stays_close_on_the_adapter() {
+    measure(&adapter(), false).iter().for_each(judge);
 }
 
 /// With F16 inputs, as devices with matrix units have them. A random model with a tie within their reach (the odd set has
@@ -96,7 +103,7 @@ fn the_next_token_distribution_stays_close() {
 /// where no choice differs, the bars do.
 #[test]
 fn the_next_token_distribution_with_f16_inputs_stays_close_while_no_choice_differs() {
-    let all = measure(true);
+    let all = measure(&Device::Reference, true);
     let untouched: Vec<&Closeness> = all.iter().filter(|c| c.differ.0 == 0).collect();
     assert!(untouched.len() >= all.len() / 3, "choices differ nearly everywhere");
     untouched.into_iter().for_each(judge);

@@ -1,6 +1,7 @@
 //! Whole-program tests; each module holds one promise.
 
 mod disk;
+mod dispatches;
 mod fast;
 mod goldens;
 mod invariants;

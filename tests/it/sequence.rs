@@ -5,14 +5,15 @@ use ss_backend::{Arithmetic, Form};
 use ss_model::{Cancel, DraftSource, Error, Pass, Position, State, StateTensor, Want};
 use ss_stream::PoolSize;
 use ss_tests::golden::{Golden, goldens};
-use ss_tests::rig::{Rig, RigOptions};
+use ss_tests::rig::{Device, Rig, RigOptions, adapter};
 
 const PROFILES: [Arithmetic; 2] = [Arithmetic::Exact, Arithmetic::Fast];
 
-fn each(test: impl Fn(&Golden, &mut Rig)) {
-    for golden in goldens() {
+fn each(device: &Device, test: impl Fn(&Golden, &mut Rig)) {
+    for golden in device.goldens() {
         for arithmetic in PROFILES {
-            let options = RigOptions { arithmetic, slots: PoolSize::Floor, ..RigOptions::default() };
+            let device = device.clone();
+            let options = RigOptions { device, arithmetic, slots: PoolSize::Floor, ..RigOptions::default() };
             test(&golden, &mut Rig::new(&golden.model(), &options));
         }
     }
@@ -28,7 +29,7 @@ fn same_bits(a: &[f32], b: &[f32]) -> bool {
 
 #[test]
 fn forks_go_their_own_ways() {
-    each(|golden, rig| {
+    each(&Device::Reference, |golden, rig| {
         let prompt = golden.prompt(300);
         let mut trunk = rig.state();
         rig.prompt(&mut trunk, &prompt[..150]);
@@ -47,7 +48,7 @@ fn forks_go_their_own_ways() {
 
 #[test]
 fn a_saved_state_goes_on_bit_for_bit() {
-    each(|golden, rig| {
+    each(&Device::Reference, |golden, rig| {
         let prompt = golden.prompt(300);
         let mut state = rig.state();
         // An end inside a block.
@@ -94,14 +95,13 @@ fn a_damaged_or_foreign_saved_state_is_refused() {
     }
 }
 
-#[test]
-fn a_rewind_leaves_the_state_that_the_kept_rows_leave() {
-    each(|golden, rig| {
+fn rewinds(device: &Device, keeps: &[u32]) {
+    each(device, |golden, rig| {
         let prompt = golden.prompt(300);
         let mut before = rig.state();
         // The verify pass begins inside a block, past the sparse threshold, and ends in another.
         rig.prompt(&mut before, &prompt[..270]);
-        for keep in 0..=8 {
+        for &keep in keeps {
             let mut state = before.fork();
             let pass =
                 Pass { ids: &prompt[270..278], form: Form::Generated, positions: None, want: Want::All, record: true };
@@ -120,6 +120,16 @@ fn a_rewind_leaves_the_state_that_the_kept_rows_leave() {
             assert!(same_bits(&rig.generated(&mut state, on), &rig.generated(&mut plain, on)), "and goes on like it");
         }
     });
+}
+
+#[test]
+fn a_rewind_leaves_the_state_that_the_kept_rows_leave() {
+    rewinds(&Device::Reference, &[0, 1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+#[test]
+fn a_rewind_leaves_the_state_that_the_kept_rows_leave_on_the_adapter() {
+    rewinds(&adapter(), &[0, 3, 8]);
 }
 
 #[test]
@@ -172,7 +182,7 @@ fn the_window_and_the_vocabulary_are_limits_in_words() {
 
 #[test]
 fn positions_of_images_are_followed_whatever_the_pass() {
-    each(|golden, rig| {
+    each(&Device::Reference, |golden, rig| {
         let prompt = golden.prompt(64);
         let text: Vec<Position> = (0..64).map(|i| [i; 3]).collect();
         // A 4 x 5 image after ten tokens of text: one time step, rows and columns apart, the text goes on after the larger.

@@ -4,6 +4,9 @@
 pub mod golden;
 pub mod measure;
 pub mod rig;
+pub mod stepwise;
+pub mod tapped;
+pub mod watch;
 
 pub use golden::{Golden, Tensors};
 pub use measure::{Bound, Distance, Table};

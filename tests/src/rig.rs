@@ -1,14 +1,21 @@
-//! Owns: a model set up for a test: reference backend, pool size, profile, and the values that its operations let out.
+//! Owns: a model set up for a test: device, pool size, profile, and the values that its operations let out.
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, OnceLock};
 
+use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 use ss_backend::{Arithmetic, Backend};
 use ss_checkpoint::Checkpoint;
 use ss_model::{Cancel, Model, ModelOptions, Pass, PassMutation, State, Want};
 use ss_reference::{Options, Reference, TapData};
 use ss_stream::{Mutation, PoolGeometry, PoolSize, StoreOptions};
+use ss_wgpu::{AdapterChoice, WgpuBackend};
+
+use crate::golden::{Golden, goldens};
+use crate::stepwise::{Dispatches, Stepping, Stepwise};
+use crate::watch::{Watch, Watched};
 
 /// How a model is set up.
 #[derive(Clone)]
@@ -23,12 +30,64 @@ pub struct RigOptions {
     pub mutation: Mutation,
     /// A deliberate fault of the graph.
     pub pass_mutation: PassMutation,
+    /// A deliberate fault of the device: operations behind a router that missed have an effect.
+    pub beyond_halts: bool,
     /// Threads of the reference backend.
     pub threads: usize,
     /// Whether the operations' values are kept.
     pub taps: bool,
+    /// Where the dispatches of each operation are counted, if they are.
+    pub dispatches: Option<Dispatches>,
     /// Whether the backend stands in for a device with matrix units.
     pub f16_inputs: bool,
+    /// What computes.
+    pub device: Device,
+}
+
+/// What computes.
+#[derive(Clone, Default)]
+pub enum Device {
+    /// The reference backend, made as the other options say.
+    #[default]
+    Reference,
+    /// The wgpu backend.
+    Adapter(Turn),
+}
+
+impl Device {
+    /// The golden sets that this device is held to: the adapter's time is for the set that `SS_GOLDENS` names, else for the
+    /// repository's larger one.
+    pub fn goldens(&self) -> Vec<Golden> {
+        let mut sets = goldens();
+        if matches!(self, Device::Adapter(_)) {
+            sets.truncate(1);
+        }
+        sets
+    }
+}
+
+/// The wgpu backend, for this thread alone while any clone of this lives: its counters then speak of one test.
+#[derive(Clone)]
+pub struct Turn {
+    backend: Arc<WgpuBackend>,
+    _held: Rc<ReentrantMutexGuard<'static, ()>>,
+}
+
+/// The wgpu backend on the adapter that `SS_ADAPTER` names, software Vulkan without it; one for all tests, so that each
+/// pipeline is built once.
+///
+/// # Panics
+/// Where there is no such adapter: a test of kernels that cannot run is red.
+pub fn adapter() -> Device {
+    static OPENED: OnceLock<Arc<WgpuBackend>> = OnceLock::new();
+    static TURNS: ReentrantMutex<()> = ReentrantMutex::new(());
+    let held = Rc::new(TURNS.lock());
+    let opened = OPENED.get_or_init(|| {
+        let name = std::env::var("SS_ADAPTER").unwrap_or_else(|_| "llvmpipe".to_owned());
+        let options = ss_wgpu::Options::new(AdapterChoice::Named(name));
+        Arc::new(WgpuBackend::open(options).unwrap_or_else(|e| panic!("{e}")))
+    });
+    Device::Adapter(Turn { backend: opened.clone(), _held: held })
 }
 
 impl Default for RigOptions {
@@ -39,9 +98,12 @@ impl Default for RigOptions {
             row_cache_bytes: 1 << 20,
             mutation: Mutation::None,
             pass_mutation: PassMutation::None,
+            beyond_halts: false,
             threads: 2,
             taps: false,
+            dispatches: None,
             f16_inputs: false,
+            device: Device::Reference,
         }
     }
 }
@@ -60,7 +122,8 @@ pub enum Tap {
 }
 
 impl Taps {
-    fn put(&self, name: &str, data: TapData<'_>) {
+    /// Adds a value.
+    pub fn put(&self, name: &str, data: TapData<'_>) {
         let mut taps = self.0.lock().expect("no test panics while it holds taps");
         match (taps.get_mut(name), data) {
             (Some(Tap::F32(all)), TapData::F32(values)) => all.extend_from_slice(values),
@@ -76,35 +139,55 @@ impl Taps {
     }
 }
 
+fn reference(options: &RigOptions, taps: &Taps) -> Reference {
+    let RigOptions { threads, f16_inputs, .. } = *options;
+    let backend =
+        Reference::new(Options { threads, f16_inputs, ..Options::default() }).unwrap_or_else(|e| panic!("{e}"));
+    if !options.taps {
+        return backend;
+    }
+    let into = taps.clone();
+    backend.with_tap(Arc::new(move |name: &str, _: &[usize], data: TapData<'_>| into.put(name, data)))
+}
+
+fn device(options: &RigOptions, taps: &Taps) -> Arc<dyn Backend> {
+    let backend: Arc<dyn Backend> = match &options.device {
+        Device::Reference => Arc::new(reference(options, taps)),
+        Device::Adapter(turn) => turn.backend.clone(),
+    };
+    let stepping = match (&options.device, &options.dispatches) {
+        _ if options.beyond_halts => Stepping::BeyondHalts,
+        (_, Some(dispatches)) => Stepping::Counted(dispatches.clone()),
+        // The reference backend has an observer of its own, inside its operations.
+        (Device::Adapter(_), None) if options.taps => Stepping::Tapped(taps.clone()),
+        _ => return backend,
+    };
+    Arc::new(Stepwise::new(backend, stepping))
+}
+
 /// A model set up for a test.
 pub struct Rig {
     /// The model.
     pub model: Model,
     /// What its operations let out, if that was asked for.
     pub taps: Taps,
+    /// What it asked of its device.
+    pub watch: Watch,
 }
 
 impl Rig {
     /// Loads the model of a directory.
     pub fn new(dir: &Path, options: &RigOptions) -> Self {
-        let taps = Taps::default();
-        let mut backend =
-            Reference::new(Options { threads: options.threads, f16_inputs: options.f16_inputs, ..Options::default() })
-                .unwrap_or_else(|e| panic!("{e}"));
-        if options.taps {
-            let into = taps.clone();
-            backend =
-                backend.with_tap(Arc::new(move |name: &str, _: &[usize], data: TapData<'_>| into.put(name, data)));
-        }
+        let (taps, watch) = (Taps::default(), Watch::default());
+        let backend = Arc::new(Watched::new(device(options, &taps), &watch));
         let checkpoint = Arc::new(Checkpoint::open(dir).unwrap_or_else(|e| panic!("{e}")));
         let slots = options.slots.resolve(PoolGeometry::from(checkpoint.geometry())).unwrap_or_else(|e| panic!("{e}"));
         let mut store = StoreOptions::new(slots);
         store.row_cache_bytes = options.row_cache_bytes;
         store.mutation = options.mutation;
         let options = ModelOptions { store, arithmetic: options.arithmetic, mutation: options.pass_mutation };
-        let model =
-            Model::load(Arc::new(backend), checkpoint, options, &mut |_, _| {}).unwrap_or_else(|e| panic!("{e}"));
-        Rig { model, taps }
+        let model = Model::load(backend, checkpoint, options, &mut |_, _| {}).unwrap_or_else(|e| panic!("{e}"));
+        Rig { model, taps, watch }
     }
 
     /// An empty sequence.
