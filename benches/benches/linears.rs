@@ -39,7 +39,7 @@ fn gemv(c: &mut Criterion) {
                 let mut rec = Recorder::new(Arithmetic::Exact);
                 let rows = Rows { count: 1, form: Form::Generated };
                 rec.head(Head { rows, x: x.clone(), weight: weight.clone(), logits: logits.clone() });
-                backend.submit(rec).expect("a submission")
+                backend.submit(rec.all()).expect("a submission")
             });
         });
     }
