@@ -49,21 +49,5 @@ fn multiply(first: u32, place: u32, end: u32, thread: u32) {
 
 @compute @workgroup_size(GEMM_THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let last = min(task.pairs, (group.y + 1u) * ROW_TILE);
-    var place = group.y * ROW_TILE;
-    while place < last {
-        let slot = slots[order[place]];
-        if slot >= task.slots {
-            return;
-        }
-        var end = place + 1u;
-        while end < last && slots[order[min(end, task.pairs - 1u)]] == slot {
-            end++;
-        }
-        if sees(slot / task.slots_per_chunk, task.bound) {
-            hold_slot(slot, task.slots_per_chunk);
-            multiply(group.x * OUTPUT_TILE, place, end, thread);
-        }
-        place = end;
-    }
+    walk(group, thread);
 }

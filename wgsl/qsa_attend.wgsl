@@ -10,27 +10,12 @@
 // Row invariance: which tokens a row has, and so its splits, follows from its own position and its own blocks. Lanes, teams
 // and splits are added in order; tokens that the last split lacks are not added at all.
 
-override HEADS: u32; // query heads
-override KV_HEADS: u32; // key heads
-override HEAD: u32; // numbers in a head
-override AT_ONCE: u32; // query heads of a workgroup, at most MOST_AT_ONCE
-override BLOCK: u32; // tokens in a block
-override TOPK: u32; // blocks that a query keeps
-
-override SHARED: u32 = HEADS / KV_HEADS; // query heads that share a key head
-override UNITS: u32 = (SHARED + AT_ONCE - 1u) / AT_ONCE; // workgroups of a key head and a split
-override QUADS: u32 = HEAD / 4u;
-override LOADS: u32 = QUADS / WIDE; // at most THREADS
-override TEAMS: u32 = THREADS / LOADS;
-override STAGED: u32 = AT_ONCE * QUADS;
 override PART: u32 = HEAD + 2u; // numbers of a head's part of a split: sums, their weight, the best logit
 
 const THREADS = 256u; // of a workgroup
 const SPLIT = 256u; // tokens of a split, THREADS
-const LANES = 8u;
 const OWN = 8u; // tokens of a lane: SPLIT LANES / THREADS
 const MOST_AT_ONCE = 2u;
-const LOWEST = -3.4028234e38;
 
 struct Task {
     first: u32, // rows in the cache before row 0
@@ -39,43 +24,15 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> q: array<vec4<f32>>; // [rows, HEADS, QUADS]
-@group(0) @binding(1) var<storage, read> gate: array<f32>; // [rows, HEADS, 2, HEAD]
-@group(0) @binding(2) var<storage, read> cache_k: array<vec4<u32>>; // [first + rows, KV_HEADS, LOADS] cells
-@group(0) @binding(3) var<storage, read> cache_v: array<vec4<u32>>; // [first + rows, KV_HEADS, LOADS] cells
-@group(0) @binding(4) var<storage, read> blocks: array<u32>; // [rows, TOPK]
-@group(0) @binding(5) var<storage, read_write> out: array<f32>; // [rows, HEADS, HEAD]
 @group(0) @binding(6) var<storage, read_write> split_parts: array<atomic<u32>>; // [rows, HEADS, splits, PART]
 @group(0) @binding(7) var<storage, read_write> tickets: array<atomic<u32>>; // [rows, KV_HEADS UNITS], zeros before and after
 
-var<workgroup> queries: array<vec4<f32>, STAGED>; // [AT_ONCE, QUADS]
 var<workgroup> tokens: array<u32, SPLIT>;
 // First the lanes' parts of the logits, [MOST_AT_ONCE, SPLIT, LANES]; at the end the teams' sums, [TEAMS, AT_ONCE, HEAD].
 var<workgroup> parts: array<f32, 4096>;
 var<workgroup> weights: array<f32, 512>; // [MOST_AT_ONCE, SPLIT]
 var<workgroup> few: array<f32, 64>; // [2, MOST_AT_ONCE, 16]: largest logits, then sums of weights, of 16 tokens each
 var<workgroup> is_last: u32;
-
-// What a workgroup works on.
-struct Work {
-    row: u32,
-    kv_head: u32,
-    head: u32, // its first query head
-    heads: u32, // how many
-    kept: u32, // blocks that the row keeps
-    tail: u32, // first token after the complete blocks
-    count: u32, // tokens of the row
-}
-
-fn work_of(unit: u32, row: u32) -> Work {
-    let kv_head = unit / UNITS;
-    let skipped = unit % UNITS * AT_ONCE;
-    let complete = (task.first + row + 1u) / BLOCK;
-    let kept = min(complete, TOPK);
-    let tail = complete * BLOCK;
-    let count = kept * BLOCK + task.first + row + 1u - tail;
-    return Work(row, kv_head, kv_head * SHARED + skipped, min(SHARED - skipped, AT_ONCE), kept, tail, count);
-}
 
 fn token_of(work: Work, i: u32) -> u32 {
     if i / BLOCK < work.kept {
@@ -294,11 +251,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if thread < here {
         tokens[thread] = token_of(work, first + thread);
     }
-    for (var i = thread; i < STAGED; i += THREADS) {
-        // A head past the last one is read as the last one and not written.
-        let h = min(i / QUADS, work.heads - 1u);
-        queries[i] = q[(work.row * HEADS + work.head + h) * QUADS + i % QUADS];
-    }
+    take_queries(work, thread);
     workgroupBarrier();
     multiply(work, here, thread);
     workgroupBarrier();

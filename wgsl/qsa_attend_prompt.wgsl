@@ -10,24 +10,9 @@
 // and tiles are added in order; the tokens that the last tile lacks are not added at all.
 
 override THREADS: u32; // of a workgroup, at least TILE
-override HEADS: u32; // query heads
-override KV_HEADS: u32; // key heads
-override HEAD: u32; // numbers in a head
-override AT_ONCE: u32; // query heads of a workgroup, at most MOST_AT_ONCE
-override BLOCK: u32; // tokens in a block
-override TOPK: u32; // blocks that a query keeps
-
-override SHARED: u32 = HEADS / KV_HEADS; // query heads that share a key head
-override PARTS: u32 = (SHARED + AT_ONCE - 1u) / AT_ONCE; // workgroups of a key head
-override QUADS: u32 = HEAD / 4u;
-override LOADS: u32 = QUADS / WIDE; // at most THREADS
-override TEAMS: u32 = THREADS / LOADS;
-override STAGED: u32 = AT_ONCE * QUADS;
 
 const TILE = 64u;
-const LANES = 8u;
 const MOST_AT_ONCE = 4u;
-const LOWEST = -3.4028234e38;
 
 struct Task {
     first: u32, // rows in the cache before row 0
@@ -35,14 +20,6 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> q: array<vec4<f32>>; // [rows, HEADS, QUADS]
-@group(0) @binding(1) var<storage, read> gate: array<f32>; // [rows, HEADS, 2, HEAD]
-@group(0) @binding(2) var<storage, read> cache_k: array<vec4<u32>>; // [first + rows, KV_HEADS, LOADS] cells
-@group(0) @binding(3) var<storage, read> cache_v: array<vec4<u32>>; // [first + rows, KV_HEADS, LOADS] cells
-@group(0) @binding(4) var<storage, read> blocks: array<u32>; // [rows, TOPK]
-@group(0) @binding(5) var<storage, read_write> out: array<f32>; // [rows, HEADS, HEAD]
-
-var<workgroup> queries: array<vec4<f32>, STAGED>; // [AT_ONCE, QUADS]
 var<workgroup> tokens: array<u32, 128>; // [2, TILE]: of this tile and of the next one
 // First the lanes' parts of the logits, [MOST_AT_ONCE, TILE, LANES]; at the end the teams' sums, [TEAMS, HEAD].
 var<workgroup> parts: array<f32, 2048>;
@@ -54,27 +31,6 @@ var<workgroup> totals: array<f32, THREADS>; // [TEAMS]
 var<private> best: array<f32, MOST_AT_ONCE>;
 var<private> weight_sums: array<f32, MOST_AT_ONCE>;
 var<private> sums: array<vec4<f32>, 8>; // [MOST_AT_ONCE, 2]
-
-// What a workgroup works on.
-struct Work {
-    row: u32,
-    kv_head: u32,
-    head: u32, // its first query head
-    heads: u32, // how many
-    kept: u32, // blocks that the row keeps
-    tail: u32, // first token after the complete blocks
-    count: u32, // tokens of the row
-}
-
-fn work_of(unit: u32, row: u32) -> Work {
-    let kv_head = unit / PARTS;
-    let skipped = unit % PARTS * AT_ONCE;
-    let complete = (task.first + row + 1u) / BLOCK;
-    let kept = min(complete, TOPK);
-    let tail = complete * BLOCK;
-    let count = kept * BLOCK + task.first + row + 1u - tail;
-    return Work(row, kv_head, kv_head * SHARED + skipped, min(SHARED - skipped, AT_ONCE), kept, tail, count);
-}
 
 // Finds the tokens of a tile.
 fn find_tokens(work: Work, tile: u32, thread: u32) {
@@ -190,11 +146,7 @@ fn finish(work: Work, h: u32, thread: u32) {
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let work = work_of(group.x, group.y);
-    for (var i = thread; i < STAGED; i += THREADS) {
-        // A head past the last one is read as the last one and not written.
-        let h = min(i / QUADS, work.heads - 1u);
-        queries[i] = q[(work.row * HEADS + work.head + h) * QUADS + i % QUADS];
-    }
+    take_queries(work, thread);
     for (var h = 0u; h < MOST_AT_ONCE; h++) {
         best[h] = LOWEST;
     }

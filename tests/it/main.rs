@@ -7,5 +7,6 @@ mod goldens;
 mod invariants;
 mod nano;
 mod ops;
+mod prepared;
 mod sequence;
 mod words;

@@ -82,12 +82,18 @@ pub fn adapter() -> Device {
     static OPENED: OnceLock<Arc<WgpuBackend>> = OnceLock::new();
     static TURNS: ReentrantMutex<()> = ReentrantMutex::new(());
     let held = Rc::new(TURNS.lock());
-    let opened = OPENED.get_or_init(|| {
-        let name = std::env::var("SS_ADAPTER").unwrap_or_else(|_| "llvmpipe".to_owned());
-        let options = ss_wgpu::Options::new(AdapterChoice::Named(name));
-        Arc::new(WgpuBackend::open(options).unwrap_or_else(|e| panic!("{e}")))
-    });
+    let opened = OPENED.get_or_init(fresh_adapter);
     Device::Adapter(Turn { backend: opened.clone(), _held: held })
+}
+
+/// The same adapter, opened anew: nothing is built on it yet.
+///
+/// # Panics
+/// As [`adapter`].
+pub fn fresh_adapter() -> Arc<WgpuBackend> {
+    let name = std::env::var("SS_ADAPTER").unwrap_or_else(|_| "llvmpipe".to_owned());
+    let options = ss_wgpu::Options::new(AdapterChoice::Named(name));
+    Arc::new(WgpuBackend::open(options).unwrap_or_else(|e| panic!("{e}")))
 }
 
 impl Default for RigOptions {

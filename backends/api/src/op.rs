@@ -66,6 +66,34 @@ pub enum Op {
     Copy(Copy),
 }
 
+impl Op {
+    /// Its name, for errors.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Op::Embed(_) => "Embed",
+            Op::PleProject(_) => "PleProject",
+            Op::PleMix(_) => "PleMix",
+            Op::HcRead(_) => "HcRead",
+            Op::ProjectWrite(_) => "ProjectWrite",
+            Op::GdnProject(_) => "GdnProject",
+            Op::GdnMix(_) => "GdnMix",
+            Op::GdnReplay(_) => "GdnReplay",
+            Op::Window(_) => "Window",
+            Op::QsaProject(_) => "QsaProject",
+            Op::QsaAppend(_) => "QsaAppend",
+            Op::QsaSelect(_) => "QsaSelect",
+            Op::QsaAttend(_) => "QsaAttend",
+            Op::Route(_) => "Route",
+            Op::ExpertsIn(_) => "ExpertsIn",
+            Op::ExpertsOut(_) => "ExpertsOut",
+            Op::Combine(_) => "Combine",
+            Op::MtpFuse(_) => "MtpFuse",
+            Op::Head(_) => "Head",
+            Op::Copy(_) => "Copy",
+        }
+    }
+}
+
 /// Rows of the embedding table, each copied to every stream (architecture.md section 5).
 #[derive(Clone, Debug)]
 pub struct Embed {

@@ -175,7 +175,7 @@ impl Backend for Reference {
         let mut started = Instant::now();
         let mut ran = 0;
         for (site, op) in work.steps {
-            let step = Step { machine: &self.machine, arithmetic: work.arithmetic, site: *site, op: ops::name(op) };
+            let step = Step { machine: &self.machine, arithmetic: work.arithmetic, site: *site, op: op.name() };
             let then = ops::run(&step, op)?;
             ran += 1;
             let now = Instant::now();

@@ -196,6 +196,11 @@ impl WgpuBackend {
         Ok(WgpuBackend { shared: Arc::new(shared), options })
     }
 
+    /// How many pipelines were built since it was opened.
+    pub fn pipelines(&self) -> usize {
+        self.shared.registry.count()
+    }
+
     /// Whether prompt products of the fast profile take F16 inputs.
     pub fn takes_f16_inputs(&self) -> bool {
         self.shared.f16_inputs
@@ -221,7 +226,7 @@ impl Shared {
     ) -> Result<()> {
         for (site, op) in work.steps {
             let (arithmetic, wanted) = (work.arithmetic, wanted.as_deref_mut());
-            let mut encoding = Encoding { shared: self, arithmetic, site: *site, op: ops::name(op), steps, wanted };
+            let mut encoding = Encoding { shared: self, arithmetic, site: *site, op: op.name(), steps, wanted };
             ops::encode(&mut encoding, op)?;
         }
         Ok(())

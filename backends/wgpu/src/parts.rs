@@ -60,6 +60,14 @@ pub(crate) const QSA_CELLS: Part = Part { file: "qsa_cells.wgsl", text: include_
 pub(crate) const ROUTE_TOPK: Part =
     Part { file: "route_topk.wgsl", text: include_str!("../../../wgsl/route_topk.wgsl") };
 
+/// What both forms of attention share.
+pub(crate) const QSA_ATTENDED: Part =
+    Part { file: "qsa_attended.wgsl", text: include_str!("../../../wgsl/qsa_attended.wgsl") };
+
+/// The walk over pairs in the order of their slots.
+pub(crate) const EXPERTS_WALK: Part =
+    Part { file: "experts_walk.wgsl", text: include_str!("../../../wgsl/experts_walk.wgsl") };
+
 /// What both kernels of the first half of the experts share.
 pub(crate) const EXPERTS_IN_SHARED: Part =
     Part { file: "experts_in_shared.wgsl", text: include_str!("../../../wgsl/experts_in_shared.wgsl") };

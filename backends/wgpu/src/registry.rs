@@ -271,6 +271,11 @@ impl Registry {
         })
     }
 
+    /// How many pipelines were built so far.
+    pub(crate) fn count(&self) -> usize {
+        self.built.lock().len()
+    }
+
     /// The keys of all pipelines built so far.
     #[cfg(test)]
     pub(crate) fn keys(&self) -> Vec<Key> {

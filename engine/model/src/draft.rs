@@ -3,11 +3,10 @@
 //! Invariants: its rows are its own; drafting changes nothing that the main model reads.
 
 use ss_backend::op::{Copy, Embed, MtpFuse};
-use ss_backend::{Form, Recorder, Rows, Scope, Stage};
+use ss_backend::{Form, Rows, Scope, Stage};
 
-use crate::drive::{Drive, Lookups};
 use crate::graph::Run;
-use crate::model::head;
+use crate::model::{Start, head};
 use crate::state::State;
 use crate::workspace::Area;
 use crate::{Cancel, Error, Model, Result, Want};
@@ -45,7 +44,6 @@ impl Model {
         let count = ids.len() as u32;
         let checkpoint = self.checkpoint.clone();
         let geometry = checkpoint.geometry();
-        let Some(weights) = &self.weights.draft else { return Err(Error::NoDraftHead) };
         let Some(draft) = state.draft.as_mut() else { return Err(Error::NoDraftHead) };
         if count == 0 || count > self.work.rows() {
             return Err(Error::Request("draft rows that no pass came before"));
@@ -58,32 +56,20 @@ impl Model {
         let positions = draft.timeline.text(count);
         draft.timeline.extend(&positions, self.shapes.qsa.block);
         self.upload_rows(ids, &positions, &draft.timeline, first)?;
-        let mut run = Run {
-            backend: self.backend.as_ref(),
-            geometry,
-            shapes: self.shapes,
-            arithmetic: self.arithmetic,
-            streams: self.work.at(Area::DraftStreams),
-            work: &mut self.work,
-            experts: &mut self.store.experts,
-            cancel,
-            rows: Rows { count, form: Form::Generated },
-            first,
-            rec: Recorder::new(self.arithmetic),
-            drive: if count <= Lookups::MOST_ROWS { Drive::Listed(&mut self.lookups) } else { Drive::ByLayer },
-            marks: Vec::new(),
-        };
+        let rows = Rows { count, form: Form::Generated };
+        let (mut run, all) = self.run(Start { geometry, rows, first, streams: Area::DraftStreams, dry: false, cancel });
+        let Some(weights) = &all.draft else { return Err(Error::NoDraftHead) };
         take_streams(&mut run, source)?;
         run.rec.at(Scope::Mtp, Stage::Embed).embed(Embed {
             rows: run.rows,
             ids: run.work.at(Area::Ids),
-            table: self.weights.embed.clone(),
+            table: all.embed.clone(),
             copies: 1,
             out: run.work.at(Area::DraftE),
         });
         run.rec.at(Scope::Mtp, Stage::Fuse).mtp_fuse(MtpFuse {
             rows: run.rows,
-            streams: self.shapes.streams,
+            streams: run.shapes.streams,
             eps: geometry.eps,
             e: run.work.at(Area::DraftE),
             m: run.work.at(Area::DraftM),
@@ -100,7 +86,7 @@ impl Model {
             Want::Last => count - 1..count,
             Want::All => 0..count,
         };
-        let logits = head(&mut run, (&weights.mixer, Scope::Mtp), &self.weights.head, wanted)?;
+        let logits = head(&mut run, (&weights.mixer, Scope::Mtp), &all.head, wanted)?;
         state.torn = false;
         Ok(logits)
     }

@@ -228,6 +228,13 @@ impl Run<'_> {
         self.run_groups(layer, &choices, &groups, halves)
     }
 
+    /// Records both halves of the experts behind operation `first` once more, as a group after the first has them.
+    pub fn later_group(&mut self, first: usize) {
+        let mut halves: Vec<Op> = self.rec.steps().iter().skip(first).map(|(_, op)| op.clone()).collect();
+        halves.iter_mut().for_each(without_shared);
+        halves.into_iter().for_each(|half| self.rec.push(half));
+    }
+
     /// Runs both halves of a layer's experts once a group, the shared expert with the first.
     fn run_groups(&mut self, layer: u32, choices: &[u32], groups: &[Vec<u32>], mut halves: Vec<Op>) -> Result<()> {
         let mut earlier = None;

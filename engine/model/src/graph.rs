@@ -242,7 +242,9 @@ impl Run<'_> {
                 let lookup = Some(lookups.of(layer, self.work));
                 self.route(scope, w, None);
                 self.route(scope, w, lookup);
+                let before = self.rec.steps().len();
                 self.experts(scope, w);
+                self.later_group(before);
             }
         }
         self.combine(scope, w);

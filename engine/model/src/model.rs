@@ -79,6 +79,19 @@ impl<'a> Pass<'a> {
     }
 }
 
+/// Where operations begin to be recorded.
+pub(crate) struct Start<'a> {
+    pub geometry: &'a Geometry,
+    pub rows: Rows,
+    /// Tokens before row 0.
+    pub first: u32,
+    /// The streams that the layers work on.
+    pub streams: Area,
+    /// Whether nothing is to run.
+    pub dry: bool,
+    pub cancel: &'a Cancel,
+}
+
 /// What a pass gave.
 pub struct Output {
     /// `[rows wanted, vocab]`.
@@ -276,28 +289,21 @@ impl Model {
         let count = pass.ids.len() as u32;
         let checkpoint = self.checkpoint.clone();
         self.upload_ngram_rows(&state.context, pass)?;
-        let mut run = Run {
-            backend: self.backend.as_ref(),
+        let (mut run, weights) = self.run(Start {
             geometry: checkpoint.geometry(),
-            shapes: self.shapes,
-            arithmetic: self.arithmetic,
-            streams: self.work.at(Area::Streams),
-            work: &mut self.work,
-            experts: &mut self.store.experts,
-            cancel,
             rows: Rows { count, form: pass.form },
             first,
-            rec: Recorder::new(self.arithmetic),
-            drive: if count <= Lookups::MOST_ROWS { Drive::Listed(&mut self.lookups) } else { Drive::ByLayer },
-            marks: Vec::new(),
-        };
-        trunk(&mut run, &self.weights, state, tape)?;
+            streams: Area::Streams,
+            dry: false,
+            cancel,
+        });
+        trunk(&mut run, weights, state, tape)?;
         let wanted = match pass.want {
             Want::Nothing => count..count,
             Want::Last => count - 1..count,
             Want::All => 0..count,
         };
-        let logits = head(&mut run, (&self.weights.mixer, Scope::Whole), &self.weights.head, wanted)?;
+        let logits = head(&mut run, (&weights.mixer, Scope::Whole), &weights.head, wanted)?;
         // Damaged weights that are finite themselves can still overflow; they must never become tokens (I6).
         match logits.iter().all(|logit| logit.is_finite()) {
             true => Ok(logits),
@@ -317,33 +323,55 @@ impl Model {
         Ok(())
     }
 
-    /// Has the device build what passes over prompts, replies and drafts need, so that no first token waits for it.
+    /// What operations are recorded into, and the weights that they name.
+    pub(crate) fn run<'a>(&'a mut self, start: Start<'a>) -> (Run<'a>, &'a Weights) {
+        let Start { geometry, rows, first, streams, dry, cancel } = start;
+        let drive = match rows.count <= Lookups::MOST_ROWS {
+            _ if dry => Drive::Dry(&self.lookups),
+            true => Drive::Listed(&mut self.lookups),
+            false => Drive::ByLayer,
+        };
+        let run = Run {
+            backend: self.backend.as_ref(),
+            geometry,
+            shapes: self.shapes,
+            arithmetic: self.arithmetic,
+            streams: self.work.at(streams),
+            work: &mut self.work,
+            experts: &mut self.store.experts,
+            cancel,
+            rows,
+            first,
+            rec: Recorder::new(self.arithmetic),
+            drive,
+            marks: Vec::new(),
+        };
+        (run, &self.weights)
+    }
+
+    /// Has the device build what passes over prompts and replies need, so that no first token waits for it: over states of
+    /// their own, and over shared ones, which are copied. What drafts need besides is built at the first draft.
     ///
     /// # Errors
     /// When the device has no kernel for something, no room, or is lost.
     pub fn prepare(&mut self, progress: Steps<'_>) -> Result<()> {
-        let mut state = self.new_state()?;
         let (checkpoint, cancel) = (self.checkpoint.clone(), Cancel::default());
+        let mut state = self.new_state()?;
+        let mut forks = Vec::new();
         let mut lists = Vec::new();
-        for form in [Form::Prompt, Form::Generated] {
-            let mut run = Run {
-                backend: self.backend.as_ref(),
-                geometry: checkpoint.geometry(),
-                shapes: self.shapes,
-                arithmetic: self.arithmetic,
-                streams: self.work.at(Area::Streams),
-                work: &mut self.work,
-                experts: &mut self.store.experts,
-                cancel: &cancel,
-                rows: Rows { count: 1, form },
-                first: 0,
-                rec: Recorder::new(self.arithmetic),
-                drive: Drive::Dry(&self.lookups),
-                marks: Vec::new(),
-            };
-            trunk(&mut run, &self.weights, &mut state, None)?;
-            record_head(&mut run, (&self.weights.mixer, Scope::Whole), &self.weights.head, 0, 1);
-            lists.push(run.rec);
+        // More blocks than a query keeps, so that they are scored, and copied where they are shared.
+        let first = (self.shapes.qsa.topk + 1) * self.shapes.qsa.block;
+        for shared in [false, true] {
+            for form in [Form::Prompt, Form::Generated] {
+                forks.extend(shared.then(|| state.fork()));
+                let rows = Rows { count: 1, form };
+                let geometry = checkpoint.geometry();
+                let (mut run, weights) =
+                    self.run(Start { geometry, rows, first, streams: Area::Streams, dry: true, cancel: &cancel });
+                trunk(&mut run, weights, &mut state, None)?;
+                record_head(&mut run, (&weights.mixer, Scope::Whole), &weights.head, 0, 1);
+                lists.push(run.rec);
+            }
         }
         let lists: Vec<_> = lists.iter().map(Recorder::all).collect();
         Ok(self.backend.prepare(&lists, progress)?)

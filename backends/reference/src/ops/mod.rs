@@ -21,32 +21,6 @@ use ss_backend::{Op, Result};
 
 use crate::step::Step;
 
-/// Name of an operation, for errors.
-pub fn name(op: &Op) -> &'static str {
-    match op {
-        Op::Embed(_) => "Embed",
-        Op::PleProject(_) => "PleProject",
-        Op::PleMix(_) => "PleMix",
-        Op::HcRead(_) => "HcRead",
-        Op::ProjectWrite(_) => "ProjectWrite",
-        Op::GdnProject(_) => "GdnProject",
-        Op::GdnMix(_) => "GdnMix",
-        Op::GdnReplay(_) => "GdnReplay",
-        Op::Window(_) => "Window",
-        Op::QsaProject(_) => "QsaProject",
-        Op::QsaAppend(_) => "QsaAppend",
-        Op::QsaSelect(_) => "QsaSelect",
-        Op::QsaAttend(_) => "QsaAttend",
-        Op::Route(_) => "Route",
-        Op::ExpertsIn(_) => "ExpertsIn",
-        Op::ExpertsOut(_) => "ExpertsOut",
-        Op::Combine(_) => "Combine",
-        Op::MtpFuse(_) => "MtpFuse",
-        Op::Head(_) => "Head",
-        Op::Copy(_) => "Copy",
-    }
-}
-
 /// What an operation says of those after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {

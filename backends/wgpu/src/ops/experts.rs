@@ -64,7 +64,7 @@ const EXPERTS_ORDER: Kernel = Kernel {
 
 const EXPERTS_IN_PROMPT: Kernel = Kernel {
     main: Part { file: "experts_in_prompt.wgsl", text: include_str!("../../../../wgsl/experts_in_prompt.wgsl") },
-    parts: &[&parts::NUMBERS, &parts::SLOT],
+    parts: &[&parts::NUMBERS, &parts::SLOT, &parts::EXPERTS_WALK],
     weights: &["gate", "up"],
     product: Product::Gemm,
     tuning: &[],

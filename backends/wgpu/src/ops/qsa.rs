@@ -53,6 +53,7 @@ const TOPK: Kernel = Kernel {
 const ATTEND: Kernel = Kernel {
     main: Part { file: "qsa_attend.wgsl", text: include_str!("../../../../wgsl/qsa_attend.wgsl") },
     operation: "QsaAttend",
+    parts: &[&parts::NUMBERS, &parts::QSA_CELLS, &parts::QSA_ATTENDED],
     section: "architecture.md 7.4",
     twin: "backends/reference/src/ops/attend.rs",
     tuning: &["threads of a row", "query heads at once"],
