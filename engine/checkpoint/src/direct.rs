@@ -1,7 +1,7 @@
 //! Owns: reads that bypass the page cache.
 //! Refuses: nothing; where the system will not do it, it says so and the caller reads through the cache.
-//! Invariants: on Linux every request to the system is aligned in offset, length and memory; ranges that are not go through
-//! one small aligned buffer a thread.
+//! Invariants: on Linux every request to the system is aligned in offset, length and memory; ranges that are not, and what
+//! an aligned range has left at its end, go through one small aligned buffer a thread.
 
 pub(crate) use imp::Direct;
 
@@ -48,12 +48,14 @@ mod imp {
             if !self.works() {
                 return None;
             }
-            let done = if aligned(offset, into) {
-                read_aligned(&self.file, offset, into)
-            } else {
-                BUFFER.with_borrow_mut(|buffer| read_bounced(&self.file, offset, into, buffer))
+            let whole = aligned(offset, into).then(|| read_aligned(&self.file, offset, into));
+            let done = match whole {
+                // A disk cannot write into the memory of every device, though the processor can.
+                Some(Err(cause)) if cause.raw_os_error() == Some(libc::EFAULT) => None,
+                whole => whole,
             };
-            match done {
+            let bounced = || BUFFER.with_borrow_mut(|buffer| read_bounced(&self.file, offset, into, buffer));
+            match done.unwrap_or_else(bounced) {
                 // Some file systems accept the flag and refuse the read, or want larger blocks.
                 Err(cause) if cause.kind() == io::ErrorKind::InvalidInput => {
                     self.refused.store(true, Ordering::Relaxed);
@@ -64,13 +66,13 @@ mod imp {
         }
     }
 
+    /// Whether whole blocks of a range can be read to where they belong.
     fn aligned(offset: u64, into: &[u8]) -> bool {
-        offset.is_multiple_of(BLOCK as u64)
-            && into.len().is_multiple_of(BLOCK)
-            && into.as_ptr().addr().is_multiple_of(BLOCK)
+        offset.is_multiple_of(BLOCK as u64) && into.len() >= BLOCK && into.as_ptr().addr().is_multiple_of(BLOCK)
     }
 
-    fn read_aligned(file: &File, mut offset: u64, mut into: &mut [u8]) -> io::Result<()> {
+    fn read_aligned(file: &File, mut offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let (mut into, rest) = into.split_at_mut(into.len() / BLOCK * BLOCK);
         while !into.is_empty() {
             // A count that is no multiple of the block is the end of the file.
             let got = read_some(file, offset, into)? / BLOCK * BLOCK;
@@ -80,7 +82,7 @@ mod imp {
             offset += got as u64;
             into = into.get_mut(got..).unwrap_or_default();
         }
-        Ok(())
+        BUFFER.with_borrow_mut(|buffer| read_bounced(file, offset, rest, buffer))
     }
 
     fn read_bounced(file: &File, mut offset: u64, mut into: &mut [u8], buffer: &mut Vec<u8>) -> io::Result<()> {

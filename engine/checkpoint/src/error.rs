@@ -141,6 +141,34 @@ pub enum Error {
         /// NaN or an infinity.
         found: &'static str,
     },
+    /// A pack that cannot be used.
+    #[error("{path} {problem}; pack the model again with `ss pack`")]
+    Pack {
+        /// The pack.
+        path: PathBuf,
+        /// What is wrong, continuing the sentence.
+        problem: String,
+    },
+    /// A pack that cannot be used, where nothing else holds the weights.
+    #[error(
+        "{path} {problem}, and nothing else holds the {what} of this model since `ss pack --reclaim` gave the space of the originals back; fetch the model again"
+    )]
+    OnlyPack {
+        /// The pack.
+        path: PathBuf,
+        /// What is wrong, continuing the sentence.
+        problem: String,
+        /// What it holds.
+        what: &'static str,
+    },
+    /// A packed record whose checksum does not match.
+    #[error("{path}: {record} is not what was packed: the file is damaged; `ss pack --verify` reads all of it")]
+    PackedRecord {
+        /// The pack.
+        path: PathBuf,
+        /// Which record or row.
+        record: String,
+    },
     /// The caller's memory has another size than what it asked for.
     #[error("{path}: a read of {wanted} bytes was given room for {room}")]
     Room {
@@ -150,6 +178,16 @@ pub enum Error {
         wanted: u64,
         /// Bytes of the buffer.
         room: u64,
+    },
+    /// A second copy of a model that is none.
+    #[error("{copy} is not a copy of {dir}: {difference}; copy {dir} again, or leave `--mirror` out")]
+    NotACopy {
+        /// The directory that should be a copy.
+        copy: PathBuf,
+        /// The model directory.
+        dir: PathBuf,
+        /// What differs, as a clause.
+        difference: String,
     },
     /// Asked for something that this checkpoint does not have.
     #[error("{path}: there is no {what} in this model")]

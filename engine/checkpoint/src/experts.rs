@@ -1,6 +1,7 @@
 //! Owns: where the pieces of an expert record lie in the files (engine.md section 5.2).
 //! Refuses: nothing; it is made from checked tensors.
-//! Invariants: pieces come in [`RecordLayout`] order, and each has exactly the bytes of its span.
+//! Invariants: pieces come in [`RecordLayout`] order, and each has exactly the bytes of its span; a packed record is one
+//! piece, its bytes laid out as in a slot.
 
 use ss_backend::{Part, RecordLayout, Span};
 
@@ -31,6 +32,7 @@ pub struct ExpertFiles {
     /// Experts in the layer.
     pub experts: u32,
     pieces: Vec<Strided>,
+    packed: Option<Strided>,
 }
 
 /// One projection of all experts: tensors `[experts, rows, cols]`, of which `matrix` describes one expert's share.
@@ -47,17 +49,39 @@ impl ExpertFiles {
         let layout = RecordLayout::new(gate.first.matrix, up.first.matrix, down.first.matrix);
         let parts = [(gate, layout.gate), (up, layout.up), (down, layout.down)];
         let pieces = parts.into_iter().flat_map(|(stack, part)| strided(stack, part)).collect();
-        ExpertFiles { layout, experts, pieces }
+        ExpertFiles { layout, experts, pieces, packed: None }
     }
 
-    /// The pieces of an expert's record in slot order: nine, or three of dense weights. Nothing if there is no such expert.
+    /// The pieces of an expert's record in slot order: one of a pack, else nine, or three of dense weights. Nothing if
+    /// there is no such expert.
     pub fn pieces(&self, expert: u32) -> impl Iterator<Item = Piece> + '_ {
-        let exists = expert < self.experts;
-        self.pieces.iter().filter(move |_| exists).map(move |strided| {
-            let Piece { range, span } = strided.first;
-            Piece { range: FileRange { offset: range.offset + u64::from(expert) * strided.stride, ..range }, span }
-        })
+        let pieces = self.packed.as_ref().map_or(&self.pieces[..], std::slice::from_ref);
+        of_expert(pieces, expert, self.experts)
     }
+
+    /// The pieces outside of a pack.
+    pub(crate) fn originals(&self, expert: u32) -> impl Iterator<Item = Piece> + '_ {
+        of_expert(&self.pieces, expert, self.experts)
+    }
+
+    /// Whether records come from a pack.
+    pub fn is_packed(&self) -> bool {
+        self.packed.is_some()
+    }
+
+    /// Reads records from a pack from now on; `first` is that of expert 0.
+    pub(crate) fn read_packed(&mut self, first: FileRange, stride: u64) {
+        let span = Span { offset: 0, bytes: first.bytes };
+        self.packed = Some(Strided { first: Piece { range: first, span }, stride });
+    }
+}
+
+fn of_expert(pieces: &[Strided], expert: u32, experts: u32) -> impl Iterator<Item = Piece> + '_ {
+    let exists = expert < experts;
+    pieces.iter().filter(move |_| exists).map(move |strided| {
+        let Piece { range, span } = strided.first;
+        Piece { range: FileRange { offset: range.offset + u64::from(expert) * strided.stride, ..range }, span }
+    })
 }
 
 fn strided(stack: Stack, part: Part) -> impl Iterator<Item = Strided> {

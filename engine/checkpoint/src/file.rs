@@ -231,6 +231,25 @@ mod tests {
     }
 
     #[test]
+    fn aligned_memory_gets_the_same_bytes_whatever_is_left_of_the_last_block() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("bytes");
+        let content: Vec<u8> = (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        std::fs::write(&path, &content).unwrap();
+        let file = PositionedFile::open(&path, Access::Direct).unwrap();
+        let mut room = vec![0; 100_000 + 4096];
+        let start = room.as_ptr().align_offset(4096);
+        for (offset, bytes) in [(0, 4096), (4096, 8192), (8192, 4097), (0, 100_000), (98_304, 1_696), (4096, 5)] {
+            let into = &mut room[start..][..bytes];
+            into.fill(0);
+            file.read_at(offset as u64, into).unwrap();
+            assert_eq!(into, &content[offset..offset + bytes], "{offset} {bytes}");
+        }
+        let past = file.read_at(98_304, &mut room[start..][..4096]).unwrap_err();
+        assert!(matches!(past, Error::Short { found: 1_696, .. }), "{past}");
+    }
+
+    #[test]
     fn a_read_past_the_end_names_the_file_and_what_is_there() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bytes");

@@ -118,6 +118,11 @@ pub struct HeaderTensor {
 
 /// Reads and checks the header of an open file.
 pub(crate) fn read_header(file: &PositionedFile) -> Result<Vec<HeaderTensor>> {
+    parse_header(&header_bytes(file)?, file.len(), file.path())
+}
+
+/// The JSON text of a file's header.
+pub(crate) fn header_bytes(file: &PositionedFile) -> Result<Vec<u8>> {
     let path = file.path();
     if file.len() < PREFIX {
         return Err(Error::header(path, format!("is missing: the file has {} bytes, expected at least 8", file.len())));
@@ -137,7 +142,7 @@ pub(crate) fn read_header(file: &PositionedFile) -> Result<Vec<HeaderTensor>> {
     }
     let mut json = vec![0; length as usize];
     file.read_at(PREFIX, &mut json)?;
-    parse_header(&json, file.len(), path)
+    Ok(json)
 }
 
 /// Checks the JSON text of a header. `file_bytes` is the length of the whole file, `path` is for messages.

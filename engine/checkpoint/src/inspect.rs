@@ -13,6 +13,7 @@ use crate::config::present;
 use crate::error::shown;
 use crate::geometry::{GateKind, Geometry, LayerKind};
 use crate::norms::NormConvention;
+use crate::pack::PackInfo;
 use crate::released::{RELEASED, Totals};
 use crate::sidecar;
 
@@ -128,6 +129,8 @@ pub struct Report {
     pub record_formats: [String; 3],
     /// Weight files.
     pub files: Vec<FileLine>,
+    /// Packs that records are read from.
+    pub packs: Vec<PackInfo>,
     /// Bytes by group, empty groups left out.
     pub groups: Vec<GroupLine>,
     /// Sums over everything but the MTP layer.
@@ -159,6 +162,7 @@ impl Report {
             record_bytes: layout.bytes,
             record_formats: [layout.gate, layout.up, layout.down].map(|part| shown_format(part.matrix.format)),
             files: files(checkpoint),
+            packs: checkpoint.packs().cloned().collect(),
             mtp_bytes: bytes_of(&groups, Group::Mtp),
             missing: missing(checkpoint),
             unused: unused.map(|(_, info)| shown(&info.stored)).collect(),
@@ -206,7 +210,8 @@ fn files(checkpoint: &Checkpoint) -> Vec<FileLine> {
         bytes: file.len(),
         tensors: checkpoint.tensors().filter(|(_, info)| info.range.file.index() == place).count() as u64,
     };
-    checkpoint.files().iter().enumerate().map(line).collect()
+    let weights = checkpoint.files().len() - checkpoint.packs().count();
+    checkpoint.files().iter().enumerate().take(weights).map(line).collect()
 }
 
 fn missing(checkpoint: &Checkpoint) -> Vec<String> {
@@ -242,6 +247,14 @@ impl fmt::Display for Report {
         writeln!(f, "\nfiles")?;
         for file in &self.files {
             writeln!(f, "  {:<40} {:>18} bytes {:>6} tensors", shown(&file.name), grouped(file.bytes), file.tensors)?;
+        }
+        for pack in &self.packs {
+            let PackInfo { name, bytes, records, .. } = pack;
+            let only = if pack.reclaimed { ", the only copy" } else { "" };
+            writeln!(f, "  {name:<40} {:>18} bytes {:>6} records{only}", grouped(*bytes), grouped(*records))?;
+        }
+        if self.packs.is_empty() {
+            writeln!(f, "  not packed")?;
         }
         for part in &self.missing {
             writeln!(f, "missing: {part}")?;

@@ -17,8 +17,10 @@ mod header;
 pub mod imitation;
 mod inspect;
 mod linear;
+mod mirror;
 mod ngram;
 mod norms;
+mod pack;
 mod quantization;
 mod released;
 mod sidecar;
@@ -35,6 +37,10 @@ pub use inspect::{FileLine, Group, GroupLine, Report};
 pub use linear::{LinearData, LinearInfo};
 pub use ngram::NgramTables;
 pub use norms::NormConvention;
+pub use pack::{
+    Frame, PackFile, PackHeader, PackInfo, PackKind, PackPlan, PackRecord, Reclaimed, RowForm, Section, Source,
+    checksum,
+};
 pub use released::{RELEASED, Totals};
 pub use ss_backend::{Format, Matrix, Part, RecordLayout, Scalar, Span};
 pub use values::{BadScale, Projection, Values, check_record};

@@ -6,6 +6,7 @@
 mod bad_input;
 mod expert_files;
 mod fuzz;
+mod mirror;
 mod models;
 mod released;
 mod small;

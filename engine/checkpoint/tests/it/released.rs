@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use ss_checkpoint::{Access, Checkpoint, IoMode, OpenOptions, PositionedFile, Report, imitation};
+use ss_checkpoint::{Access, Checkpoint, OpenOptions, PositionedFile, Report, imitation};
 
 #[test]
 fn the_imitation_meets_every_published_total_without_its_data_being_read() {
@@ -60,7 +60,7 @@ fn its_experts_bypass_the_cache_of_a_machine_with_less_than_twice_their_size() {
     let dir = tempfile::tempdir().unwrap();
     imitation::write_released(dir.path()).unwrap();
     let open = |gigabytes: u64| {
-        let options = OpenOptions { io: IoMode::Auto, physical_memory: gigabytes * 1_000_000_000 };
+        let options = OpenOptions { physical_memory: gigabytes * 1_000_000_000, ..OpenOptions::default() };
         Checkpoint::open_with(dir.path(), options).unwrap()
     };
     assert_eq!(open(192).access(), Access::Cached);
