@@ -2,7 +2,8 @@
 //! Refuses: graphs and policies; a backend runs the operations it is handed, in order.
 //! Invariants: `upload`, slot writes and submissions take effect in the order they were made.
 
-use crate::{Buffer, Counters, DeviceFacts, Pool, RecordLayout, Result, SlotWriter, Work};
+use crate::ahead::Listed;
+use crate::{Buffer, Counters, DeviceFacts, Encoded, Pool, RecordLayout, Result, SlotWriter, Wanted, Work};
 
 /// Names work that was handed to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +68,14 @@ pub trait Backend: Send + Sync {
     /// When the slot does not exist or is in use.
     fn open_slot(&self, pool: &Pool, slot: u32) -> Result<Box<dyn SlotWriter>>;
 
+    /// Starts what slot writers have finished, so that it is under way while others still write. Submissions do so anyway.
+    ///
+    /// # Errors
+    /// When the device is lost.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Builds whatever these operations will need, so that their first submission does not wait for it. Nothing runs.
     ///
     /// # Errors
@@ -83,6 +92,40 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// When an operation names memory of another backend, is out of range, or the device is lost.
     fn submit(&self, work: Work<'_>) -> Result<Submission>;
+
+    /// Encodes operations that are handed over later, in parts that may go one by one, and what is read behind the last.
+    /// A router that finds a choice without a slot ends all parts, as in [`Backend::submit`]. Contents of buffers are those of
+    /// the time when the work runs. The buffers that it names must outlive it.
+    ///
+    /// # Errors
+    /// As [`Backend::submit`]; also when a span does not fit its buffer.
+    fn encode(&self, parts: &[Work<'_>], reads: &[Wanted]) -> Result<Encoded> {
+        Ok(Encoded::new(Listed::new(parts, reads)))
+    }
+
+    /// Hands the next part to the device.
+    ///
+    /// # Errors
+    /// When the work is another backend's, or the device is lost.
+    fn advance(&self, work: &mut Encoded) -> Result<()> {
+        work.work::<Listed>()?.advance(self)
+    }
+
+    /// Hands everything that is left to the device, as one submission.
+    ///
+    /// # Errors
+    /// As [`Backend::advance`].
+    fn launch(&self, work: &mut Encoded) -> Result<()> {
+        work.work::<Listed>()?.launch(self)
+    }
+
+    /// Waits for work that was launched, and gives what was to be read, one span after the other.
+    ///
+    /// # Errors
+    /// When the work is another backend's or was not launched, or the device is lost.
+    fn land(&self, work: Encoded) -> Result<Vec<u8>> {
+        work.into_work::<Listed>()?.land(self)
+    }
 
     /// Waits until a submission and all before it are finished.
     ///

@@ -56,6 +56,10 @@ pub struct Counters {
     pub memory_bytes: u64,
     /// Largest value of `memory_bytes` so far.
     pub peak_memory_bytes: u64,
+    /// Time from handing work over until it was seen to be finished.
+    pub in_flight: Duration,
+    /// Time spent encoding while nothing was in flight.
+    pub encoding: Duration,
     /// Time on the device by stage; empty where the device keeps none.
     pub stages: BTreeMap<&'static str, Duration>,
 }

@@ -4,6 +4,7 @@
 //! Invariants: an operation's result for a row never depends on the rows beside it (engine.md 3.7), and work
 //! submitted earlier is finished, as far as anyone can see, before work submitted later.
 
+pub mod ahead;
 pub mod arithmetic;
 pub mod backend;
 pub mod buffer;
@@ -14,6 +15,7 @@ pub mod op;
 pub mod pool;
 pub mod recorder;
 
+pub use ahead::{Encoded, Wanted};
 pub use arithmetic::{Arithmetic, Form, Rows};
 pub use backend::{Backend, Readback, Steps, Submission};
 pub use buffer::{Buffer, Memory};

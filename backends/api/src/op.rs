@@ -3,6 +3,8 @@
 //! Invariants: shapes are written as `[outer, ..., inner]`, row-major; numbers are F32 unless said otherwise; a buffer
 //! is never bound as input and output of one operation, except where a field says "in place".
 
+use bytemuck::{Pod, Zeroable};
+
 use crate::{Buffer, Matrix, Pool, Rows, Scalar};
 
 /// Marks an entry without a slot, or a place in a list that holds nothing.
@@ -62,6 +64,8 @@ pub enum Op {
     MtpFuse(MtpFuse),
     /// See [`Head`].
     Head(Head),
+    /// See [`Top`].
+    Top(Top),
     /// See [`Copy`].
     Copy(Copy),
 }
@@ -89,6 +93,7 @@ impl Op {
             Op::Combine(_) => "Combine",
             Op::MtpFuse(_) => "MtpFuse",
             Op::Head(_) => "Head",
+            Op::Top(_) => "Top",
             Op::Copy(_) => "Copy",
         }
     }
@@ -713,6 +718,106 @@ pub struct Head {
 impl Head {
     /// Most rows of one operation.
     pub const MAX_ROWS: u32 = 8;
+}
+
+/// Ids that [`Top`] lists of a row.
+pub const TOP: u32 = 256;
+
+/// Words in front of the list: how many ids are listed, flags, log-sum-exp (F32), and 0.
+pub const TOP_HEAD: u32 = 4;
+
+/// Flag: a logit as the head gave it is not finite.
+pub const TOP_NOT_FINITE: u32 = 1;
+
+/// Flag: more ids reach the end of the list than a device could rank, so that it lists none: read the adjusted row. A
+/// device that can rank them all lists them and leaves this out.
+pub const TOP_UNRANKED: u32 = 2;
+
+/// Bit of [`Top::counts`]: the prompt or the reply holds the id. The bits below count how often the reply holds it.
+pub const TOP_SEEN: u32 = 1 << 31;
+
+/// What is done to logits before the largest are listed, as it lies in [`Top::rules`]: one word each, in this order
+/// (engine.md 5.3). It lies in a buffer, since commands are encoded before the host knows the last token.
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub struct LogitRules {
+    /// Ids below may be drawn: those of the tokenizer.
+    pub vocabulary: u32,
+    /// Whether [`Top::mask`] says which may: 0 or 1.
+    pub masked: u32,
+    /// Whether [`Top::bias`] is added: 0 or 1.
+    pub biased: u32,
+    /// Whether the penalties act: 0 or 1.
+    pub counted: u32,
+    /// Subtracted from the logit of every id that the reply holds.
+    pub presence: f32,
+    /// Subtracted as often as the reply holds the id.
+    pub frequency: f32,
+    /// Multiplies logits that are not positive, of every id that the prompt or the reply holds; 1 changes nothing.
+    pub repetition: f32,
+    /// One over `repetition`: multiplies positive ones.
+    pub repetition_inverse: f32,
+}
+
+impl LogitRules {
+    /// Words in the buffer.
+    pub const WORDS: u32 = (size_of::<Self>() / size_of::<u32>()) as u32;
+
+    /// Rules that leave the logits of all ids below `vocabulary` as they are.
+    pub const fn none(vocabulary: u32) -> Self {
+        LogitRules {
+            vocabulary,
+            masked: 0,
+            biased: 0,
+            counted: 0,
+            presence: 0.0,
+            frequency: 0.0,
+            repetition: 1.0,
+            repetition_inverse: 1.0,
+        }
+    }
+}
+
+/// Bias, penalties and mask on the logits of each row; the [`TOP`] largest, and the logarithm of the sum of `e^logit` over
+/// all that may be drawn (engine.md 5.3). For an id of row `r`, with `times` from `counts`:
+///
+/// ```text
+/// l = logits[r, id] + bias[id]
+/// l = l * (seen: l > 0 ? repetition_inverse : repetition) - (times > 0: frequency * times + presence)
+/// ```
+///
+/// where a device may leave products unrounded; -inf where the id is not below `vocabulary` or not in `mask`. Generated
+/// rows are successive tokens of a reply: an id that rows `0..=r` were fed counts once more for each, beside `counts`.
+///
+/// Listed are, of the ids above -inf, the [`TOP`] largest: descending value, then ascending id; a NaN is none of them.
+/// Places past the last hold -inf and [`NONE`]. The log-sum-exp is -inf where there are none, and infinite with the largest.
+#[derive(Clone, Debug)]
+pub struct Top {
+    /// Rows, at most [`Head::MAX_ROWS`].
+    pub rows: Rows,
+    /// Numbers in a row of logits.
+    pub vocab: u32,
+    /// `[rows, vocab]`.
+    pub logits: Buffer,
+    /// `[rows]` u32: what each generated row was fed.
+    pub ids: Buffer,
+    /// [`LogitRules`].
+    pub rules: Buffer,
+    /// `[vocab]` u32: [`TOP_SEEN`], and how often the reply holds the id.
+    pub counts: Buffer,
+    /// `[vocab]`.
+    pub bias: Buffer,
+    /// `[vocab / 32, rounded up]` u32: bit `id % 32` of word `id / 32` is set if the id may be drawn.
+    pub mask: Buffer,
+    /// Out: `[rows, vocab]`: what the list is made of.
+    pub adjusted: Buffer,
+    /// Out: `[rows, TOP_HEAD + 2 * TOP]` u32: the head, then value (F32) and id of each.
+    pub out: Buffer,
+}
+
+impl Top {
+    /// Words of `out` in a row.
+    pub const WORDS: u32 = TOP_HEAD + 2 * TOP;
 }
 
 /// Copies bytes; offsets and length are multiples of 4. The buffers differ.

@@ -33,12 +33,16 @@ pub enum Stage {
     Qsa,
     /// Hyper-connection read before the experts.
     MlpHc,
+    /// What the layer ahead will choose.
+    Forecast,
     /// Router, experts and their sum.
     Moe,
     /// Last hyper-connection read.
     Mixer,
     /// Output head.
     Head,
+    /// Bias, penalties, mask, and the likeliest ids.
+    Choice,
     /// Fusion in front of the MTP layer.
     Fuse,
     /// Copies and replays of sequence state.
@@ -55,9 +59,11 @@ impl Stage {
             Stage::Gdn => "gdn",
             Stage::Qsa => "qsa",
             Stage::MlpHc => "mlp_hc",
+            Stage::Forecast => "forecast",
             Stage::Moe => "moe",
             Stage::Mixer => "mixer",
             Stage::Head => "head",
+            Stage::Choice => "choice",
             Stage::Fuse => "fuse",
             Stage::State => "state",
         }
@@ -240,6 +246,11 @@ impl Recorder {
     /// Output head.
     pub fn head(&mut self, op: Head) {
         self.push(Op::Head(op));
+    }
+
+    /// Rules on the logits and the largest of them.
+    pub fn top(&mut self, op: Top) {
+        self.push(Op::Top(op));
     }
 
     /// Copy between buffers.

@@ -130,6 +130,8 @@ impl Backend for Reference {
             uploaded_bytes: self.uploaded.load(Ordering::Relaxed),
             memory_bytes: self.ledger.now(),
             peak_memory_bytes: self.ledger.peak(),
+            in_flight: progress.stages.values().sum(),
+            encoding: Duration::ZERO,
             stages: progress.stages.iter().map(|(stage, time)| (stage.name(), *time)).collect(),
         }
     }

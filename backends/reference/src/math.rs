@@ -76,6 +76,16 @@ fn ln_1p<A: Arith>(u: f32) -> f32 {
     2.0 * s * p
 }
 
+/// `ln x`, of a finite number that is at least one.
+#[inline(always)]
+pub fn ln<A: Arith>(x: f32) -> f32 {
+    const MANTISSA: u32 = (1 << 23) - 1;
+    let bits = x.to_bits();
+    let exponent = (bits >> 23) as i32 - 127;
+    let rest = f32::from_bits((bits & MANTISSA) | 1.0f32.to_bits()) - 1.0;
+    A::fma(exponent as f32, LN_2_HIGH, A::fma(exponent as f32, LN_2_LOW, ln_1p::<A>(rest)))
+}
+
 /// The F32 that a BF16 stands for.
 #[inline(always)]
 pub fn bf16_to_f32(bits: u16) -> f32 {

@@ -16,6 +16,7 @@ mod ple;
 mod qsa;
 mod recurrence;
 mod select;
+mod top;
 
 use ss_backend::{Op, Result};
 
@@ -55,6 +56,7 @@ pub fn run(step: &Step<'_>, op: &Op) -> Result<Then> {
         Op::Combine(op) => moe::combine(step, op)?,
         Op::MtpFuse(op) => mtp::fuse(step, op)?,
         Op::Head(op) => head::head(step, op)?,
+        Op::Top(op) => top::top(step, op)?,
         Op::Copy(op) => copy::copy(step, op)?,
     }
     Ok(Then::GoOn)

@@ -12,3 +12,4 @@ mod ple;
 mod qsa;
 mod rig;
 mod rules;
+mod top;

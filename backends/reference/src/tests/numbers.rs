@@ -29,6 +29,8 @@ fn functions_are_close<A: Arith>() {
     assert!(worst(-1e-3..1e-3, math::exp::<A>, f64::exp) <= 0.6);
     assert!(worst(-87.0..90.0, math::sigmoid::<A>, sigmoid) <= 2.6);
     assert!(worst(-87.0..90.0, math::silu::<A>, |x| x * sigmoid(x)) <= 2.6);
+    assert!(worst(1.0..1e6, math::ln::<A>, f64::ln) <= 3.0);
+    assert!(worst(1.0..4.0, math::ln::<A>, f64::ln) <= 3.0);
     assert!(worst(-87.0..100.0, math::softplus::<A>, |x| x.max(0.0) + (-x.abs()).exp().ln_1p()) <= 3.3);
 }
 
