@@ -20,18 +20,16 @@ var<immediate> task: Task;
 @group(0) @binding(0) var<storage, read> routed: array<f32>; // [rows, choices, gate_COLS]
 @group(0) @binding(1) var<storage, read> weights: array<f32>; // [rows, choices]
 @group(0) @binding(2) var<storage, read> shared_rows: array<f32>; // [rows, gate_COLS]
-@group(0) @binding(3) var<storage, read> u: array<f32>; // [rows, gate_COLS]
+@group(0) @binding(3) var<storage, read> u: array<vec4<f32>>; // [rows, gate_COLS]
 @group(0) @binding(4) var<storage, read> inject: array<f32>; // [rows, STREAMS]
 @group(0) @binding(5) var<storage, read_write> out: array<f32>; // [rows, STREAMS, gate_COLS]
 
+fn input_quad(index: u32) -> vec4<f32> {
+    return u[index];
+}
+
 fn gate_input(row: u32, quad: u32) -> vec4<f32> {
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < gate_COLS {
-            value[i] = u[row * gate_COLS + 4u * quad + i];
-        }
-    }
-    return value;
+    return row_quad(row * gate_COLS, gate_COLS, quad);
 }
 
 @compute @workgroup_size(THREADS)

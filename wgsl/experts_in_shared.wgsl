@@ -15,19 +15,17 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> u: array<f32>; // [rows, HIDDEN]
+@group(0) @binding(0) var<storage, read> u: array<vec4<f32>>; // [rows, HIDDEN]
 @group(0) @binding(1) var<storage, read> slots: array<u32>; // [rows, choices], a number past the pool for none
 @group(0) @binding(2) var<storage, read_write> out: array<f32>; // [rows, choices, INNER]
 @group(0) @binding(3) var<storage, read_write> shared_out: array<f32>; // [rows, shared_gate_ROWS]
 
+fn input_quad(index: u32) -> vec4<f32> {
+    return u[index];
+}
+
 fn inputs(row: u32, quad: u32) -> vec4<f32> {
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < HIDDEN {
-            value[i] = u[row * HIDDEN + 4u * quad + i];
-        }
-    }
-    return value;
+    return row_quad(row * HIDDEN, HIDDEN, quad);
 }
 
 fn shared_gate_input(row: u32, quad: u32) -> vec4<f32> {

@@ -17,30 +17,27 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>; // [rows, choices, down_COLS]
+@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>; // [rows, choices, down_COLS]
 @group(0) @binding(1) var<storage, read> slots: array<u32>; // [rows, choices], a number past the pool for none
-@group(0) @binding(2) var<storage, read> shared_x: array<f32>; // [rows, shared_down_COLS]
+@group(0) @binding(2) var<storage, read> shared_x: array<vec4<f32>>; // [rows, shared_down_COLS]
 @group(0) @binding(3) var<storage, read_write> out: array<f32>; // [rows, choices, down_ROWS]
 @group(0) @binding(4) var<storage, read_write> shared_out: array<f32>; // [rows, shared_down_ROWS]
 
-fn down_input(pair: u32, quad: u32) -> vec4<f32> {
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < down_COLS {
-            value[i] = x[pair * down_COLS + 4u * quad + i];
-        }
+var<private> is_shared: bool; // whether a workgroup has the shared expert
+
+fn input_quad(index: u32) -> vec4<f32> {
+    if is_shared {
+        return shared_x[index];
     }
-    return value;
+    return x[index];
+}
+
+fn down_input(pair: u32, quad: u32) -> vec4<f32> {
+    return row_quad(pair * down_COLS, down_COLS, quad);
 }
 
 fn shared_down_input(row: u32, quad: u32) -> vec4<f32> {
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < shared_down_COLS {
-            value[i] = shared_x[row * shared_down_COLS + 4u * quad + i];
-        }
-    }
-    return value;
+    return row_quad(row * shared_down_COLS, shared_down_COLS, quad);
 }
 
 fn routed(pair: u32, tile: u32, thread: u32) {
@@ -62,6 +59,7 @@ fn shared_expert(row: u32, tile: u32, thread: u32) {
     if tile * shared_down_TILE >= shared_down_ROWS {
         return;
     }
+    is_shared = true;
     shared_down_multiply(tile, shared_down_ROWS, row, 1u, thread);
     for (var i = thread; i < shared_down_TILE; i += THREADS) {
         let output = shared_down_output(tile, i);

@@ -15,19 +15,17 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> u: array<f32>; // [rows, qkv_COLS]
+@group(0) @binding(0) var<storage, read> u: array<vec4<f32>>; // [rows, qkv_COLS]
 @group(0) @binding(1) var<storage, read_write> qkv_out: array<f32>; // [rows, qkv_ROWS]
 @group(0) @binding(2) var<storage, read_write> z_out: array<f32>; // [rows, z_ROWS]
 @group(0) @binding(3) var<storage, read_write> ab_out: array<f32>; // [rows, 2, a_ROWS]
 
+fn input_quad(index: u32) -> vec4<f32> {
+    return u[index];
+}
+
 fn qkv_input(row: u32, quad: u32) -> vec4<f32> {
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < qkv_COLS {
-            value[i] = u[row * qkv_COLS + 4u * quad + i];
-        }
-    }
-    return value;
+    return row_quad(row * qkv_COLS, qkv_COLS, quad);
 }
 
 fn z_input(row: u32, quad: u32) -> vec4<f32> {

@@ -4,20 +4,23 @@
 //     sum(o, r) = W(o) . x[r]
 //
 // A workgroup makes TILE outputs of up to four rows. LANES lanes share OUTPUTS outputs: lane l takes the units l,
-// l + LANES, ... in order, then a tree adds the lanes.
+// l + LANES, ... in order, then the lanes are added: as a tree down to sixteen, then every fourth, then those four. A lane
+// asks for its next units before it multiplies with those at hand, and for the first before the inputs are there.
+//
+// Nothing that a lane keeps is an array: drivers put arrays in memory where they do not unroll all that indexes them.
 //
 // Row invariance (engine.md 3.2, 3.7): which values meet in which order follows from the weight's shape and format
-// alone. Rows share what is loaded of the weight and nothing else; how many ride along only decides in how many
-// stretches the inputs are staged, which enters no sum.
+// alone. Rows come one after the other.
 
 override W_LANES: u32; // lanes that share an output, a power of two
-override W_OUTPUTS: u32; // outputs of a lane
+override W_OUTPUTS: u32; // outputs of a lane, at most 8
 override W_APART: u32; // rows of the weight between the outputs of a lane
-
-const W_MOST_OUTPUTS = 8u;
 override W_TEAMS: u32 = THREADS / W_LANES;
 override W_TILE: u32 = W_TEAMS * W_OUTPUTS;
-override W_ROOM: u32 = W_QUADS * (W_LANES + 1u); // quads that one step of one row takes
+override W_ROOM: u32 = W_QUADS * (W_LANES + 1u); // quads that one step takes
+override W_STEPS: u32; // that are staged at once: all of a row, or a multiple of AHEAD
+override W_AHEAD: u32 = max(4u / W_OUTPUTS, 1u); // steps that a lane loads at once
+override W_SHARE: u32 = min(W_OUTPUTS, 4u); // outputs of a step that a lane loads at once
 
 // The weight row behind place `i` of a tile, `i` below TILE.
 fn W_output(tile: u32, i: u32) -> u32 {
@@ -27,79 +30,183 @@ fn W_output(tile: u32, i: u32) -> u32 {
 
 // The sum at place `i` of a tile, row `r` of those at hand.
 fn W_sum(i: u32, r: u32) -> f32 {
-    return staged[i * W_LANES][r];
+    return totals[r * W_TILE + i];
 }
 
-fn W_stage(first_row: u32, rows: u32, first_unit: u32, steps: u32, thread: u32) {
-    let quads = steps * W_LANES * W_QUADS;
-    for (var i = thread; i < rows * quads; i += THREADS) {
-        let quad = i % quads;
+// Inputs of some steps of a row from unit `first` on.
+fn W_stage(row: u32, first: u32, thread: u32) {
+    for (var quad = thread; quad < W_STEPS * W_LANES * W_QUADS; quad += THREADS) {
         let unit = quad / W_QUADS;
-        let place = (i / quads * steps + unit / W_LANES) * W_ROOM + quad % W_QUADS * (W_LANES + 1u) + unit % W_LANES;
-        staged[place] = W_input(first_row + i / quads, first_unit * W_QUADS + quad);
+        let place = unit / W_LANES * W_ROOM + quad % W_QUADS * (W_LANES + 1u) + unit % W_LANES;
+        staged[place] = W_input(row, first * W_QUADS + quad);
     }
+}
+
+// The inputs of a unit.
+fn W_take(place: u32) -> Inputs {
+    var x: Inputs;
+    x.a = staged[place];
+    if W_QUADS > 1u {
+        x.b = staged[place + W_LANES + 1u];
+    }
+    if W_QUADS > 2u {
+        x.c = staged[place + 2u * (W_LANES + 1u)];
+        x.d = staged[place + 3u * (W_LANES + 1u)];
+    }
+    if W_QUADS > 4u {
+        x.e = staged[place + 4u * (W_LANES + 1u)];
+        x.f = staged[place + 5u * (W_LANES + 1u)];
+        x.g = staged[place + 6u * (W_LANES + 1u)];
+        x.h = staged[place + 7u * (W_LANES + 1u)];
+    }
+    let all = ((x.a + x.b) + (x.c + x.d)) + ((x.e + x.f) + (x.g + x.h));
+    x.sum = (all.x + all.y) + (all.z + all.w);
+    return x;
+}
+
+// What a lane loads at once: a unit of each of up to four outputs; two of two; four of one.
+struct W_Units {
+    first: W_Unit,
+    second: W_Unit,
+    third: W_Unit,
+    fourth: W_Unit,
+}
+
+// Unit `j` of what a lane loads at once. A row past the end is read as the last one, and so is a unit; their sums are not
+// asked for.
+fn W_load_at(tile: u32, end: u32, own: u32, j: u32, unit: u32, last: u32) -> W_Unit {
+    let output = W_output(tile, own + j % W_SHARE);
+    return W_load(min(output, end - 1u), min(unit + j / W_SHARE * W_LANES, last - 1u));
+}
+
+fn W_fetch(tile: u32, end: u32, own: u32, unit: u32, last: u32) -> W_Units {
+    return W_Units(
+        W_load_at(tile, end, own, 0u, unit, last),
+        W_load_at(tile, end, own, 1u, unit, last),
+        W_load_at(tile, end, own, 2u, unit, last),
+        W_load_at(tile, end, own, 3u, unit, last),
+    );
+}
+
+// Adds the products of what was loaded at `unit` with inputs at `place`.
+fn W_add(sums: vec4<f32>, units: W_Units, unit: u32, last: u32, place: u32) -> vec4<f32> {
+    var all = sums;
+    if unit >= last {
+        return all;
+    }
+    let x = W_take(place);
+    all.x += W_dot(units.first, x);
+    if W_SHARE > 1u {
+        all.y += W_dot(units.second, x);
+    }
+    if W_SHARE > 2u {
+        all.z += W_dot(units.third, x);
+    }
+    if W_SHARE > 3u {
+        all.w += W_dot(units.fourth, x);
+    }
+    if W_SHARE == 2u && unit + W_LANES < last {
+        let y = W_take(place + W_ROOM);
+        all.x += W_dot(units.third, y);
+        all.y += W_dot(units.fourth, y);
+    }
+    if W_SHARE == 1u {
+        if unit + W_LANES < last {
+            all.x += W_dot(units.second, W_take(place + W_ROOM));
+        }
+        if unit + 2u * W_LANES < last {
+            all.x += W_dot(units.third, W_take(place + 2u * W_ROOM));
+        }
+        if unit + 3u * W_LANES < last {
+            all.x += W_dot(units.fourth, W_take(place + 3u * W_ROOM));
+        }
+    }
+    return all;
 }
 
 // Multiplies `rows` rows from `first_row` with the outputs of a tile; outputs from `end` on are left out. Afterwards
 // every thread may ask for the sums.
 fn W_multiply(tile: u32, end: u32, first_row: u32, rows: u32, thread: u32) {
+    W_multiply_part(tile, end, 0u, W_UNITS, first_row, rows, thread);
+}
+
+// The same with the units from `first` to `last` alone.
+fn W_multiply_part(tile: u32, end: u32, first: u32, last: u32, first_row: u32, rows: u32, thread: u32) {
     let lane = thread % W_LANES;
-    let team = thread / W_LANES;
-    var sums: array<f32, ROWS_AT_ONCE * W_MOST_OUTPUTS>;
-    let most = STAGED / (rows * W_ROOM) * W_LANES;
-    for (var first = 0u; first < W_UNITS; first += most) {
-        let steps = (min(most, W_UNITS - first) + W_LANES - 1u) / W_LANES;
-        workgroupBarrier();
-        W_stage(first_row, rows, first, steps, thread);
-        workgroupBarrier();
-        for (var step = 0u; step < steps; step++) {
-            let unit = first + step * W_LANES + lane;
-            if unit >= W_UNITS {
-                continue;
-            }
-            var weights: array<W_Unit, W_MOST_OUTPUTS>;
-            for (var o = 0u; o < W_OUTPUTS; o++) {
-                // A row past the end is read as the last one; its sum is not asked for.
-                weights[o] = W_load(min(W_output(tile, team * W_OUTPUTS + o), end - 1u), unit);
-            }
-            for (var r = 0u; r < ROWS_AT_ONCE; r++) {
-                if r < rows {
-                    var x: array<vec4<f32>, W_QUADS>;
-                    var all = vec4<f32>();
-                    for (var q = 0u; q < W_QUADS; q++) {
-                        x[q] = staged[(r * steps + step) * W_ROOM + q * (W_LANES + 1u) + lane];
-                        all += x[q];
-                    }
-                    let sum = dot(all, vec4<f32>(1.0));
-                    for (var o = 0u; o < W_OUTPUTS; o++) {
-                        sums[r * W_MOST_OUTPUTS + o] += W_dot(weights[o], x, sum);
-                    }
+    let own = thread / W_LANES * W_OUTPUTS;
+    for (var r = 0u; r < rows; r++) {
+        var sums = vec4<f32>();
+        var more = vec4<f32>();
+        var next = W_fetch(tile, end, own, first + lane, last);
+        for (var stretch = first; stretch < last; stretch += W_STEPS * W_LANES) {
+            workgroupBarrier();
+            W_stage(first_row + r, stretch, thread);
+            workgroupBarrier();
+            for (var step = 0u; step < W_STEPS; step += W_AHEAD) {
+                let unit = stretch + step * W_LANES + lane;
+                let place = step * W_ROOM + lane;
+                let units = next;
+                next = W_fetch(tile, end, own, unit + W_AHEAD * W_LANES, last);
+                sums = W_add(sums, units, unit, last, place);
+                if W_OUTPUTS > 4u {
+                    let others = W_fetch(tile, end, own + 4u, unit, last);
+                    more = W_add(more, others, unit, last, place);
                 }
             }
         }
+        workgroupBarrier();
+        W_fold(sums, more, r, lane, thread);
     }
     workgroupBarrier();
-    for (var o = 0u; o < W_OUTPUTS; o++) {
-        staged[(team * W_OUTPUTS + o) * W_LANES + lane] = vec4<f32>(
-            sums[o],
-            sums[W_MOST_OUTPUTS + o],
-            sums[2u * W_MOST_OUTPUTS + o],
-            sums[3u * W_MOST_OUTPUTS + o],
-        );
-    }
-    W_add_lanes(team, lane);
 }
 
-// Adds the lanes of every place as a tree; the sum is left with lane 0.
-fn W_add_lanes(team: u32, lane: u32) {
+fn W_put_one(value: f32, at: u32) {
+    staged[at / 4u][at % 4u] = value;
+}
+
+// Puts down up to four sums of a lane.
+fn W_put(sums: vec4<f32>, at: u32, outputs: u32) {
+    W_put_one(sums.x, at);
+    if outputs > 1u {
+        W_put_one(sums.y, at + W_LANES);
+    }
+    if outputs > 2u {
+        W_put_one(sums.z, at + 2u * W_LANES);
+    }
+    if outputs > 3u {
+        W_put_one(sums.w, at + 3u * W_LANES);
+    }
+}
+
+// Puts the sums of a lane down, then adds the lanes.
+fn W_fold(sums: vec4<f32>, more: vec4<f32>, r: u32, lane: u32, thread: u32) {
+    let own = thread / W_LANES * W_OUTPUTS;
+    W_put(sums, own * W_LANES + lane, W_OUTPUTS);
+    if W_OUTPUTS > 4u {
+        W_put(more, (own + 4u) * W_LANES + lane, W_OUTPUTS - 4u);
+    }
     workgroupBarrier();
-    for (var apart = W_LANES / 2u; apart > 0u; apart /= 2u) {
+    for (var apart = W_LANES / 2u; apart > 8u; apart /= 2u) {
         if lane < apart {
             for (var o = 0u; o < W_OUTPUTS; o++) {
-                let place = (team * W_OUTPUTS + o) * W_LANES + lane;
-                staged[place] += staged[place + apart];
+                let at = (own + o) * W_LANES + lane;
+                staged[at / 4u][at % 4u] += staged[(at + apart) / 4u][at % 4u];
             }
         }
         workgroupBarrier();
+    }
+    for (var i = thread; i < W_TILE; i += THREADS) {
+        var all = vec4<f32>();
+        if W_LANES < 4u {
+            for (var l = 0u; l < W_LANES; l++) {
+                let at = i * W_LANES + l;
+                all.x += staged[at / 4u][at % 4u];
+            }
+        } else {
+            for (var l = 0u; l < min(W_LANES, 16u); l += 4u) {
+                all += staged[(i * W_LANES + l) / 4u];
+            }
+        }
+        totals[r * W_TILE + i] = (all.x + all.y) + (all.z + all.w);
     }
 }

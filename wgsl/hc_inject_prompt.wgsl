@@ -13,17 +13,15 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> normed: array<f32>; // [rows, inject_COLS]
+@group(0) @binding(0) var<storage, read> normed: array<vec4<f32>>; // [rows, inject_COLS]
 @group(0) @binding(1) var<storage, read_write> inject: array<f32>; // [rows, STREAMS]
 
+fn input_quad(index: u32) -> vec4<f32> {
+    return normed[index];
+}
+
 fn inject_input(row: u32, quad: u32) -> vec4<f32> {
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < inject_COLS {
-            value[i] = normed[row * inject_COLS + 4u * quad + i];
-        }
-    }
-    return value;
+    return row_quad(row * inject_COLS, inject_COLS, quad);
 }
 
 @compute @workgroup_size(THREADS)

@@ -1,118 +1,115 @@
 // First half of the hyper-connection read, decode form (architecture.md section 4), over streams x[r, s, :]:
 //
-//     normed[r, s, :] = x[r, s, :] / sqrt(mean(x[r, s, :]^2) + eps) * norm[s, :]
-//     lowrank[r, :] = silu(down normed[r] / STREAMS)        inject[r, :] = 2 sigmoid(inject normed[r] / STREAMS)
+//     parts[r] = [s, :] down(columns of s) (x[r, s] * norm[s])    the product of each stream before its statistic
+//                [s, :] inject(columns of s) (x[r, s] * norm[s])  the same
+//                [s]    sum of x[r, s, :]^2
 //
-// The first workgroups have tiles of `down`, the rest tiles of `inject`; each makes the statistics of its rows again,
-// and all together write `normed`. A final mixer has no injection: it names `down` twice and has no workgroups for it.
+// A statistic is a factor of its stream's products, so that nobody has to wait for it: the second half multiplies and adds.
+// The workgroups have tiles of `down` by stream, then of `inject`, then the squares of a stream each. A final mixer has no
+// injection: it names `down` twice and has no workgroups for it.
 //
-// Row invariance: a statistic is one sum over its own stream, threads adding every SHARE-th quad in order, then a tree;
+// Row invariance: a statistic is one sum over its own stream, threads adding every THREADS-th quad in order, then a tree;
 // products see `gemv_weight.wgsl`.
 
 override STREAMS: u32; // at most 8
 override HIDDEN: u32; // numbers in a stream
-override SHARE: u32; // threads that share a statistic, a power of two, at most THREADS / STREAMS
 override WIDTH: u32 = STREAMS * HIDDEN;
-
-const MOST_STREAMS = 8u;
+override INJECTS: u32; // STREAMS, or none
 
 struct Task {
     rows: u32,
     first: u32, // row of x from which row 0 is made
-    eps: f32,
-    down_tiles: u32,
+    down_tiles: u32, // of a stream
+    inject_tiles: u32, // of a stream
 }
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>; // [first + rows, STREAMS, HIDDEN]
-@group(0) @binding(1) var<storage, read> norm: array<f32>; // [STREAMS, HIDDEN]
-@group(0) @binding(2) var<storage, read_write> normed: array<f32>; // [rows, STREAMS, HIDDEN]
-@group(0) @binding(3) var<storage, read_write> lowrank: array<f32>; // [rows, down_ROWS]
-@group(0) @binding(4) var<storage, read_write> inject: array<f32>; // [rows, STREAMS]
+@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>; // [first + rows, STREAMS, HIDDEN]
+@group(0) @binding(1) var<storage, read> norm: array<vec4<f32>>; // [STREAMS, HIDDEN]
+@group(0) @binding(2) var<storage, read_write> parts: array<f32>; // [rows, STREAMS (down_ROWS + INJECTS + 1)]
 
-var<workgroup> squares: array<f32, THREADS>; // [STREAMS, SHARE]
-var<workgroup> factors: array<f32, 32>; // [ROWS_AT_ONCE, MOST_STREAMS]
+override PITCH: u32 = STREAMS * (down_ROWS + INJECTS + 1u);
 
-// The factors of the rows at hand.
-fn measure(first: u32, rows: u32, thread: u32) {
-    let stream = thread / SHARE;
-    let share = thread % SHARE;
-    for (var r = 0u; r < rows; r++) {
-        let begin = (task.first + first + r) * WIDTH + stream * HIDDEN;
-        var sum = 0.0;
-        if stream < STREAMS {
-            for (var c = 4u * share; c < HIDDEN; c += 4u * SHARE) {
-                for (var i = c; i < min(c + 4u, HIDDEN); i++) {
-                    sum = fma(x[begin + i], x[begin + i], sum);
-                }
-            }
-        }
-        squares[thread] = sum;
-        workgroupBarrier();
-        for (var apart = SHARE / 2u; apart > 0u; apart /= 2u) {
-            if share < apart {
-                squares[thread] += squares[thread + apart];
-            }
-            workgroupBarrier();
-        }
-        if share == 0u && stream < STREAMS {
-            factors[r * MOST_STREAMS + stream] = 1.0 / sqrt(squares[thread] / f32(HIDDEN) + task.eps);
-        }
-        workgroupBarrier();
-    }
+var<workgroup> squares: array<f32, THREADS>;
+var<private> stream: u32; // of this workgroup
+
+fn input_quad(index: u32) -> vec4<f32> {
+    return x[index];
 }
 
-// Number `col` of the normed streams of row `first + r`.
-fn normed_at(first: u32, r: u32, col: u32) -> f32 {
-    return x[(task.first + first + r) * WIDTH + col] * factors[r * MOST_STREAMS + col / HIDDEN] * norm[col];
-}
-
+// Numbers of other streams are left out: a unit may have numbers of two.
 fn down_input(row: u32, quad: u32) -> vec4<f32> {
-    let first = row / ROWS_AT_ONCE * ROWS_AT_ONCE;
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < WIDTH {
-            value[i] = normed_at(first, row - first, 4u * quad + i);
-        }
-    }
-    return value;
+    let value = row_quad((task.first + row) * WIDTH, WIDTH, quad) * norm[quad];
+    let col = vec4<u32>(4u * quad) + vec4<u32>(0u, 1u, 2u, 3u);
+    let own = (col >= vec4<u32>(stream * HIDDEN)) & (col < vec4<u32>((stream + 1u) * HIDDEN));
+    return select(vec4<f32>(), value, own);
 }
 
 fn inject_input(row: u32, quad: u32) -> vec4<f32> {
     return down_input(row, quad);
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let first = group.y * ROWS_AT_ONCE;
-    let rows = min(task.rows - first, ROWS_AT_ONCE);
-    measure(first, rows, thread);
-    for (var i = group.x * THREADS + thread; i < rows * WIDTH; i += groups.x * THREADS) {
-        normed[first * WIDTH + i] = normed_at(first, i / WIDTH, i % WIDTH);
-    }
-    if group.x < task.down_tiles {
-        down_multiply(group.x, down_ROWS, first, rows, thread);
-        for (var i = thread; i < down_TILE * rows; i += THREADS) {
-            let output = down_output(group.x, i % down_TILE);
-            if output < down_ROWS {
-                let sum = down_sum(i % down_TILE, i / down_TILE);
-                lowrank[(first + i / down_TILE) * down_ROWS + output] = silu(sum / f32(STREAMS));
-            }
+fn measure(first: u32, rows: u32, thread: u32) {
+    for (var r = 0u; r < rows; r++) {
+        let begin = (task.first + first + r) * WIDTH + stream * HIDDEN;
+        var sums = vec4<f32>();
+        for (var quad = thread; quad < (HIDDEN + 3u) / 4u; quad += THREADS) {
+            let value = row_quad(begin, HIDDEN, quad);
+            sums = fma(value, value, sums);
         }
-        return;
+        squares[thread] = (sums.x + sums.y) + (sums.z + sums.w);
+        workgroupBarrier();
+        for (var apart = THREADS / 2u; apart > 0u; apart /= 2u) {
+            if thread < apart {
+                squares[thread] += squares[thread + apart];
+            }
+            workgroupBarrier();
+        }
+        if thread == 0u {
+            parts[(first + r) * PITCH + STREAMS * (down_ROWS + INJECTS) + stream] = squares[0];
+        }
+        workgroupBarrier();
     }
-    let tile = group.x - task.down_tiles;
-    inject_multiply(tile, inject_ROWS, first, rows, thread);
+}
+
+fn project_down(tile: u32, first: u32, rows: u32, thread: u32) {
+    let begin = stream * HIDDEN / down_UNIT;
+    let end = ((stream + 1u) * HIDDEN + down_UNIT - 1u) / down_UNIT;
+    down_multiply_part(tile, down_ROWS, begin, end, first, rows, thread);
+    for (var i = thread; i < down_TILE * rows; i += THREADS) {
+        let output = down_output(tile, i % down_TILE);
+        if output < down_ROWS {
+            let at = (first + i / down_TILE) * PITCH + stream * down_ROWS + output;
+            parts[at] = down_sum(i % down_TILE, i / down_TILE);
+        }
+    }
+}
+
+fn project_inject(tile: u32, first: u32, rows: u32, thread: u32) {
+    let begin = stream * HIDDEN / inject_UNIT;
+    let end = ((stream + 1u) * HIDDEN + inject_UNIT - 1u) / inject_UNIT;
+    inject_multiply_part(tile, inject_ROWS, begin, end, first, rows, thread);
     for (var i = thread; i < inject_TILE * rows; i += THREADS) {
         let output = inject_output(tile, i % inject_TILE);
         if output < inject_ROWS {
-            let sum = inject_sum(i % inject_TILE, i / inject_TILE);
-            inject[(first + i / inject_TILE) * STREAMS + output] = 2.0 * sigmoid(sum / f32(STREAMS));
+            let at = (first + i / inject_TILE) * PITCH + STREAMS * down_ROWS + stream * INJECTS + output;
+            parts[at] = inject_sum(i % inject_TILE, i / inject_TILE);
         }
+    }
+}
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let first = group.y * ROWS_AT_ONCE;
+    let rows = min(task.rows - first, ROWS_AT_ONCE);
+    stream = group.x % STREAMS;
+    let tile = group.x / STREAMS;
+    if tile < task.down_tiles {
+        project_down(tile, first, rows, thread);
+    } else if tile < task.down_tiles + task.inject_tiles {
+        project_inject(tile - task.down_tiles, first, rows, thread);
+    } else {
+        measure(first, rows, thread);
     }
 }

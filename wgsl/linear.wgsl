@@ -13,18 +13,15 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>; // [rows, w_COLS], rows row_pitch apart
+@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>; // [rows, w_COLS], rows row_pitch apart
 @group(0) @binding(1) var<storage, read_write> out: array<f32>; // [rows, outputs], rows out_pitch apart
 
+fn input_quad(index: u32) -> vec4<f32> {
+    return x[index];
+}
+
 fn w_input(row: u32, quad: u32) -> vec4<f32> {
-    var value = vec4<f32>();
-    let at = task.row_begin + row * task.row_pitch + 4u * quad;
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < w_COLS {
-            value[i] = x[at + i];
-        }
-    }
-    return value;
+    return row_quad(task.row_begin + row * task.row_pitch, w_COLS, quad);
 }
 
 @compute @workgroup_size(THREADS)

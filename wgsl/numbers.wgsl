@@ -6,6 +6,19 @@ const BF16 = 0u;
 const F16 = 1u;
 const F32 = 2u;
 
+// Inputs of a unit of a weight, as many quads as it has, and their sum.
+struct Inputs {
+    a: vec4<f32>,
+    b: vec4<f32>,
+    c: vec4<f32>,
+    d: vec4<f32>,
+    e: vec4<f32>,
+    f: vec4<f32>,
+    g: vec4<f32>,
+    h: vec4<f32>,
+    sum: f32,
+}
+
 // Word of a run of numbers in which number `index` lies.
 fn word_of(index: u32, scalar: u32) -> u32 {
     return select(index / 2u, index, scalar == F32);
@@ -129,6 +142,14 @@ fn ln_1p(u: f32) -> f32 {
     p = fma(p, square, 1.0 / 3.0);
     p = fma(p, square, 1.0);
     return 2.0 * s * p;
+}
+
+// ln x, of a finite number that is at least one.
+fn logarithm(x: f32) -> f32 {
+    let bits = bitcast<u32>(x);
+    let exponent = f32(i32(bits >> 23u) - 127);
+    let rest = bitcast<f32>((bits & 0x007fffffu) | bitcast<u32>(1.0)) - 1.0;
+    return fma(exponent, LN_2_HIGH, fma(exponent, LN_2_LOW, ln_1p(rest)));
 }
 
 // ln(1 + e^x).

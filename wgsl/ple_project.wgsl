@@ -13,18 +13,16 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> e: array<f32>; // [rows, key_COLS]
+@group(0) @binding(0) var<storage, read> e: array<vec4<f32>>; // [rows, key_COLS]
 @group(0) @binding(1) var<storage, read_write> keys: array<f32>; // [rows, key_ROWS]
 @group(0) @binding(2) var<storage, read_write> values: array<f32>; // [rows, value_ROWS]
 
+fn input_quad(index: u32) -> vec4<f32> {
+    return e[index];
+}
+
 fn key_input(row: u32, quad: u32) -> vec4<f32> {
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < key_COLS {
-            value[i] = e[row * key_COLS + 4u * quad + i];
-        }
-    }
-    return value;
+    return row_quad(row * key_COLS, key_COLS, quad);
 }
 
 fn value_input(row: u32, quad: u32) -> vec4<f32> {

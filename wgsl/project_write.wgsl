@@ -15,18 +15,16 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>; // [rows, w_COLS]
+@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>; // [rows, w_COLS]
 @group(0) @binding(1) var<storage, read> inject: array<f32>; // [rows, STREAMS]
 @group(0) @binding(2) var<storage, read_write> out: array<f32>; // [rows, STREAMS, w_ROWS]
 
+fn input_quad(index: u32) -> vec4<f32> {
+    return x[index];
+}
+
 fn w_input(row: u32, quad: u32) -> vec4<f32> {
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < w_COLS {
-            value[i] = x[row * w_COLS + 4u * quad + i];
-        }
-    }
-    return value;
+    return row_quad(row * w_COLS, w_COLS, quad);
 }
 
 @compute @workgroup_size(THREADS)

@@ -218,24 +218,43 @@ fn number_of_part(at: u32) -> f32 {
     return bitcast<f32>(atomicLoad(&split_parts[at]));
 }
 
-// Adds the splits of a row, in order.
+// Numbers `i` of a head's parts of four splits from `split` on; a split past the last is read as the last one.
+fn four_parts(work: Work, h: u32, split: u32, splits: u32, i: u32) -> vec4<f32> {
+    return vec4<f32>(
+        number_of_part(part_of(work, h, split) + i),
+        number_of_part(part_of(work, h, min(split + 1u, splits - 1u)) + i),
+        number_of_part(part_of(work, h, min(split + 2u, splits - 1u)) + i),
+        number_of_part(part_of(work, h, min(split + 3u, splits - 1u)) + i),
+    );
+}
+
+// Adds the splits of a row, in order. Their best logits and weights lie in `parts` first, [heads, splits, 2].
 fn merge(work: Work, splits: u32, thread: u32) {
-    for (var h = 0u; h < work.heads; h++) {
+    for (var i = thread; i < 2u * work.heads * splits; i += THREADS) {
+        let part = part_of(work, i / (2u * splits), i / 2u % splits);
+        parts[i] = number_of_part(part + HEAD + i % 2u);
+    }
+    workgroupBarrier();
+    for (var i = thread; i < work.heads * HEAD; i += THREADS) {
+        let h = i / HEAD;
         var best = LOWEST;
         for (var split = 0u; split < splits; split++) {
-            best = max(best, number_of_part(part_of(work, h, split) + HEAD + 1u));
+            best = max(best, parts[2u * (h * splits + split) + 1u]);
         }
-        for (var i = thread; i < HEAD; i += THREADS) {
-            var value = 0.0;
-            var weight = 0.0;
-            for (var split = 0u; split < splits; split++) {
-                let begin = part_of(work, h, split);
-                let factor = exponential(number_of_part(begin + HEAD + 1u) - best);
-                value = fma(factor, number_of_part(begin + i), value);
-                weight = fma(factor, number_of_part(begin + HEAD), weight);
+        var value = 0.0;
+        var weight = 0.0;
+        for (var first = 0u; first < splits; first += 4u) {
+            let four = four_parts(work, h, first, splits, i % HEAD);
+            for (var j = 0u; j < 4u; j++) {
+                if first + j < splits {
+                    let at = 2u * (h * splits + first + j);
+                    let factor = exponential(parts[at + 1u] - best);
+                    value = fma(factor, four[j], value);
+                    weight = fma(factor, parts[at], weight);
+                }
             }
-            write(work, h, i, value / weight);
         }
+        write(work, h, i % HEAD, value / weight);
     }
 }
 

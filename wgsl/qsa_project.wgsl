@@ -15,19 +15,17 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> u: array<f32>; // [rows, q_COLS]
+@group(0) @binding(0) var<storage, read> u: array<vec4<f32>>; // [rows, q_COLS]
 @group(0) @binding(1) var<storage, read_write> q_out: array<f32>; // [rows, q_ROWS]
 @group(0) @binding(2) var<storage, read_write> kv_out: array<f32>; // [rows, 2, k_ROWS]
 @group(0) @binding(3) var<storage, read_write> index_out: array<f32>; // [rows, index_ROWS]
 
+fn input_quad(index: u32) -> vec4<f32> {
+    return u[index];
+}
+
 fn q_input(row: u32, quad: u32) -> vec4<f32> {
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < q_COLS {
-            value[i] = u[row * q_COLS + 4u * quad + i];
-        }
-    }
-    return value;
+    return row_quad(row * q_COLS, q_COLS, quad);
 }
 
 fn k_input(row: u32, quad: u32) -> vec4<f32> {

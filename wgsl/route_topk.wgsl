@@ -3,11 +3,13 @@
 //     experts[r, k] = the expert that k others precede: by a larger logit, or the same logit and a lower number
 //     weights[r, :] = softmax(logits[r, experts[r, :]])
 //
-// Every expert counts those that precede it, so that the order is total and needs no rounds.
+// The experts fall into groups. As many groups as there are choices have a best one that is no less than `edge`, so that
+// no expert below it is chosen; each of the few others counts those of them that precede it. The order is total: it does
+// not matter in which order these few are put down.
 //
 // Row invariance: a workgroup has a row; the softmax adds in the order of the choices.
 
-override THREADS: u32; // of a workgroup
+override THREADS: u32; // of a workgroup, at least 64
 override EXPERTS: u32; // at most 1024
 override CHOICES: u32; // at most 16
 
@@ -15,50 +17,68 @@ override CHOICES: u32; // at most 16
 @group(0) @binding(1) var<storage, read_write> experts: array<u32>; // [rows, CHOICES]
 @group(0) @binding(2) var<storage, read_write> weights: array<f32>; // [rows, CHOICES]
 
-override KEYS: u32 = (EXPERTS + 3u) / 4u;
+override GROUPS: u32 = min(EXPERTS, 64u); // at least CHOICES
 
-var<workgroup> keys: array<vec4<u32>, KEYS>; // of the experts, zeros past the last
+var<workgroup> keys: array<u32, EXPERTS>;
+var<workgroup> best: array<u32, GROUPS>; // key of each group
+var<workgroup> edge: u32;
+var<workgroup> few: array<u32, EXPERTS>; // experts that may be chosen
+var<workgroup> count: atomic<u32>; // how many
 var<workgroup> picked: array<u32, CHOICES>;
 var<workgroup> chosen: array<f32, CHOICES>;
 
-// Experts that precede each of four.
-fn before(four: u32) -> vec4<u32> {
-    let mine = keys[four];
-    var counts = vec4<u32>();
-    for (var quad = 0u; quad < KEYS; quad++) {
-        let others = keys[quad];
-        for (var i = 0u; i < 4u; i++) {
-            let other = vec4<u32>(others[i]);
-            let beside = vec4<bool>(quad == four) & (vec4<u32>(i) < vec4<u32>(0u, 1u, 2u, 3u));
-            let lower = vec4<bool>(quad < four) | beside;
-            counts += vec4<u32>((other > mine) | ((other == mine) & lower));
+// Finds the edge.
+fn bound(row: u32, thread: u32) {
+    for (var expert = thread; expert < EXPERTS; expert += THREADS) {
+        keys[expert] = order_of(logits[row * EXPERTS + expert]);
+    }
+    if thread == 0u {
+        atomicStore(&count, 0u);
+    }
+    workgroupBarrier();
+    if thread < GROUPS {
+        var most = 0u;
+        for (var expert = thread; expert < EXPERTS; expert += GROUPS) {
+            most = max(most, keys[expert]);
+        }
+        best[thread] = most;
+    }
+    workgroupBarrier();
+    if thread < GROUPS {
+        let mine = best[thread];
+        var before = 0u;
+        for (var i = 0u; i < GROUPS; i++) {
+            before += u32(best[i] > mine || (best[i] == mine && i < thread));
+        }
+        if before + 1u == CHOICES {
+            edge = mine;
         }
     }
-    return counts;
+    workgroupBarrier();
 }
 
 // All of a workgroup chooses for a row. Afterwards every thread may read `picked`.
 fn choose(row: u32, thread: u32) {
-    for (var quad = thread; quad < KEYS; quad += THREADS) {
-        var key = vec4<u32>();
-        for (var i = 0u; i < 4u; i++) {
-            if 4u * quad + i < EXPERTS {
-                key[i] = order_of(logits[row * EXPERTS + 4u * quad + i]);
-            }
+    bound(row, thread);
+    for (var expert = thread; expert < EXPERTS; expert += THREADS) {
+        if keys[expert] >= edge {
+            few[atomicAdd(&count, 1u)] = expert;
         }
-        keys[quad] = key;
     }
     workgroupBarrier();
-    for (var quad = thread; quad < KEYS; quad += THREADS) {
-        let choices = before(quad);
-        for (var i = 0u; i < 4u; i++) {
-            let expert = 4u * quad + i;
-            // What is past the last expert has the lowest key, and may follow fewer than CHOICES all the same.
-            if choices[i] < CHOICES && expert < EXPERTS {
-                experts[row * CHOICES + choices[i]] = expert;
-                picked[choices[i]] = expert;
-                chosen[choices[i]] = logits[row * EXPERTS + expert];
-            }
+    let all = atomicLoad(&count);
+    for (var i = thread; i < all; i += THREADS) {
+        let expert = few[i];
+        let mine = keys[expert];
+        var before = 0u;
+        for (var j = 0u; j < all; j++) {
+            let other = few[j];
+            before += u32(keys[other] > mine || (keys[other] == mine && other < expert));
+        }
+        if before < CHOICES {
+            experts[row * CHOICES + before] = expert;
+            picked[before] = expert;
+            chosen[before] = logits[row * EXPERTS + expert];
         }
     }
     workgroupBarrier();

@@ -31,18 +31,24 @@ fn W_load(row: u32, unit: u32) -> W_Unit {
     );
 }
 
-// Codes times inputs of one word; even codes lie in the low halves of its bytes.
-fn W_word_dot(codes: u32, a: vec4<f32>, b: vec4<f32>) -> f32 {
-    let even = vec4<f32>(unpack4xU8(codes & 0x0f0f0f0fu));
-    let odd = vec4<f32>(unpack4xU8((codes >> 4u) & 0x0f0f0f0fu));
-    return dot(even, vec4<f32>(a.xz, b.xz)) + dot(odd, vec4<f32>(a.yw, b.yw));
+// The last four codes of a word times 1, 16, 256 and 4096. Codes stand in the low bits of 2^23, whose last place is 1, so
+// that masks and a subtraction do what would take four conversions, of which a processor makes few at a time.
+fn W_scaled_codes(word: u32) -> vec4<f32> {
+    let codes = vec4<u32>(word | 0x4b000000u) & vec4<u32>(0x4b00000fu, 0x4b0000f0u, 0x4b000f00u, 0x4b00f000u);
+    return bitcast<vec4<f32>>(codes) - vec4<f32>(0x1p23);
 }
 
-// `unit` times inputs that add up to `sum`.
-fn W_dot(unit: W_Unit, x: array<vec4<f32>, 8>, sum: f32) -> f32 {
-    let first = W_word_dot(unit.codes.x, x[0], x[1]) + W_word_dot(unit.codes.y, x[2], x[3]);
-    let second = W_word_dot(unit.codes.z, x[4], x[5]) + W_word_dot(unit.codes.w, x[6], x[7]);
-    return unit.scale * (first + second) + unit.bias * sum;
+// `unit` times its inputs.
+fn W_dot(unit: W_Unit, x: Inputs) -> f32 {
+    var sums = W_scaled_codes(unit.codes.x) * x.a;
+    sums = fma(W_scaled_codes(unit.codes.x >> 16u), x.b, sums);
+    sums = fma(W_scaled_codes(unit.codes.y), x.c, sums);
+    sums = fma(W_scaled_codes(unit.codes.y >> 16u), x.d, sums);
+    sums = fma(W_scaled_codes(unit.codes.z), x.e, sums);
+    sums = fma(W_scaled_codes(unit.codes.z >> 16u), x.f, sums);
+    sums = fma(W_scaled_codes(unit.codes.w), x.g, sums);
+    sums = fma(W_scaled_codes(unit.codes.w >> 16u), x.h, sums);
+    return fma(unit.scale, dot(sums, vec4<f32>(1.0, 0x1p-4, 0x1p-8, 0x1p-12)), unit.bias * x.sum);
 }
 
 fn W_word_numbers(codes: u32, scale: f32, bias: f32) -> array<vec4<f32>, 2> {

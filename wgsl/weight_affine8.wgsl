@@ -31,13 +31,19 @@ fn W_load(row: u32, unit: u32) -> W_Unit {
     );
 }
 
-// `unit` times inputs that add up to `sum`.
-fn W_dot(unit: W_Unit, x: array<vec4<f32>, 4>, sum: f32) -> f32 {
-    let a = dot(vec4<f32>(unpack4xU8(unit.codes.x)), x[0]);
-    let b = dot(vec4<f32>(unpack4xU8(unit.codes.y)), x[1]);
-    let c = dot(vec4<f32>(unpack4xU8(unit.codes.z)), x[2]);
-    let d = dot(vec4<f32>(unpack4xU8(unit.codes.w)), x[3]);
-    return unit.scale * ((a + b) + (c + d)) + unit.bias * sum;
+// The codes of a word, the second and the fourth times 256; see `weight_affine4.wgsl`.
+fn W_scaled_codes(word: u32) -> vec4<f32> {
+    let codes = vec4<u32>(word, word, word >> 16u, word >> 16u) & vec4<u32>(0xffu, 0xff00u, 0xffu, 0xff00u);
+    return bitcast<vec4<f32>>(codes | vec4<u32>(0x4b000000u)) - vec4<f32>(0x1p23);
+}
+
+// `unit` times its inputs.
+fn W_dot(unit: W_Unit, x: Inputs) -> f32 {
+    var sums = W_scaled_codes(unit.codes.x) * x.a;
+    sums = fma(W_scaled_codes(unit.codes.y), x.b, sums);
+    sums = fma(W_scaled_codes(unit.codes.z), x.c, sums);
+    sums = fma(W_scaled_codes(unit.codes.w), x.d, sums);
+    return fma(unit.scale, dot(sums, vec4<f32>(1.0, 0x1p-8, 1.0, 0x1p-8)), unit.bias * x.sum);
 }
 
 // The numbers of a unit, in order.

@@ -25,8 +25,8 @@ fn W_numbers(unit: W_Unit) -> array<vec4<f32>, 2> {
     );
 }
 
-// `unit` times inputs; their sum is of use to affine weights alone.
-fn W_dot(unit: W_Unit, x: array<vec4<f32>, 2>, sum: f32) -> f32 {
+// `unit` times its inputs.
+fn W_dot(unit: W_Unit, x: Inputs) -> f32 {
     let w = W_numbers(unit);
-    return dot(w[0], x[0]) + dot(w[1], x[1]);
+    return dot(w[0], x.a) + dot(w[1], x.b);
 }

@@ -21,7 +21,7 @@ fn W_numbers(unit: W_Unit) -> array<vec4<f32>, 1> {
     return array<vec4<f32>, 1>(unit.numbers);
 }
 
-// `unit` times inputs; their sum is of use to affine weights alone.
-fn W_dot(unit: W_Unit, x: array<vec4<f32>, 1>, sum: f32) -> f32 {
-    return dot(unit.numbers, x[0]);
+// `unit` times its inputs.
+fn W_dot(unit: W_Unit, x: Inputs) -> f32 {
+    return dot(unit.numbers, x.a);
 }

@@ -35,7 +35,7 @@ fn W_numbers(unit: W_Unit) -> array<vec4<f32>, 2> {
     return array<vec4<f32>, 2>(unit.first, unit.second);
 }
 
-// `unit` times inputs; their sum is of use to affine weights alone.
-fn W_dot(unit: W_Unit, x: array<vec4<f32>, 2>, sum: f32) -> f32 {
-    return dot(unit.first, x[0]) + dot(unit.second, x[1]);
+// `unit` times its inputs.
+fn W_dot(unit: W_Unit, x: Inputs) -> f32 {
+    return dot(unit.first, x.a) + dot(unit.second, x.b);
 }

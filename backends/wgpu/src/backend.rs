@@ -5,14 +5,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use ss_backend::{
-    Backend, Buffer, Counters, DeviceFacts, Error, Pool, Readback, RecordLayout, Result, SlotWriter, Steps, Submission,
-    Work,
+    Backend, Buffer, Counters, DeviceFacts, Encoded, Error, Pool, Readback, RecordLayout, Result, SlotWriter, Steps,
+    Submission, Wanted, Work,
 };
 
 use crate::adapter::AdapterChoice;
+use crate::ahead::Ahead;
 use crate::clock::Clock;
 use crate::device::{Block, Device};
 use crate::encoding::{Encoding, GRID_BYTES, MOST_DECIDED};
@@ -79,18 +81,20 @@ pub(crate) struct Shared {
     /// Whether prompt products of the fast profile take F16 inputs.
     pub(crate) f16_inputs: bool,
     clock: Option<Clock>,
-    /// Where readbacks land, as large as the largest so far.
-    readback: Mutex<Option<Block>>,
-    queue: Mutex<Queue>,
+    /// Free clocks of work that is encoded ahead.
+    clocks: Mutex<Vec<Clock>>,
+    /// Free buffers for readbacks to land in, each as large as the largest it served.
+    readbacks: Mutex<Vec<Block>>,
+    pub(crate) queue: Mutex<Queue>,
 }
 
 /// What waits for the next submission, and the submissions that nobody has waited for.
 #[derive(Default)]
-struct Queue {
-    slots: Vec<SlotCopy>,
-    uploaded: u64,
-    last: u64,
-    unfinished: BTreeMap<u64, wgpu::SubmissionIndex>,
+pub(crate) struct Queue {
+    pub(crate) slots: Vec<SlotCopy>,
+    pub(crate) uploaded: u64,
+    pub(crate) last: u64,
+    pub(crate) unfinished: BTreeMap<u64, wgpu::SubmissionIndex>,
 }
 
 /// A buffer for numbers that only one operation needs; operations run in order, so one is enough for all.
@@ -101,9 +105,9 @@ pub(crate) struct Scratch {
 
 #[derive(Default)]
 struct Scratches {
-    block: Option<Block>,
+    block: Option<Arc<Block>>,
     /// Too small now, but named by steps that are not submitted yet.
-    outgrown: Vec<Block>,
+    outgrown: Vec<Arc<Block>>,
 }
 
 impl Scratch {
@@ -119,13 +123,19 @@ impl Scratch {
         }
         let block = device.block("scratch", bytes, self.usage)?;
         let raw = block.raw.clone();
-        let outgrown = held.block.replace(block);
+        let outgrown = held.block.replace(Arc::new(block));
         held.outgrown.extend(outgrown);
         Ok(raw)
     }
 
+    /// Everything that steps encoded just now may name.
+    pub(crate) fn held(&self) -> Vec<Arc<Block>> {
+        let held = self.held.lock();
+        held.block.iter().chain(&held.outgrown).cloned().collect()
+    }
+
     /// After submission: frees what is outgrown.
-    fn submitted(&self) {
+    pub(crate) fn submitted(&self) {
         self.held.lock().outgrown.clear();
     }
 }
@@ -190,7 +200,8 @@ impl WgpuBackend {
             tickets: Scratch::new(storage),
             grids: Scratch::new(storage | wgpu::BufferUsages::INDIRECT | wgpu::BufferUsages::COPY_DST),
             f16_inputs: options.f16_inputs,
-            readback: Mutex::default(),
+            clocks: Mutex::default(),
+            readbacks: Mutex::default(),
             queue: Mutex::default(),
         };
         Ok(WgpuBackend { shared: Arc::new(shared), options })
@@ -218,7 +229,7 @@ impl WgpuBackend {
 
 impl Shared {
     /// Turns operations into steps, or only puts their kernels down.
-    fn encode(
+    pub(crate) fn encode(
         &self,
         work: Work<'_>,
         steps: &mut Vec<Step>,
@@ -251,60 +262,96 @@ impl Shared {
 
     /// Submits pending slot writes, then `steps`.
     fn flush(&self, queue: &mut Queue, steps: &[Step]) -> Result<Submission> {
-        let grids = self.upload_grids(steps)?;
+        let started = Instant::now();
+        let dispatches = || steps.iter().filter_map(Step::dispatch);
+        let grids = self.grids_of(dispatches())?;
+        let buffer = grids.is_some().then(|| self.grids_buffer()).transpose()?;
+        if let (Some(grids), Some(buffer)) = (&grids, &buffer) {
+            self.device.queue.write_buffer(buffer, 0, bytemuck::cast_slice(grids));
+        }
+        let count = dispatches().count() as u32;
         // Without a kernel there is nothing to mark.
-        let clock = self.clock.as_ref().filter(|_| steps.iter().any(|step| step.dispatch().is_some()));
+        let clock = self.clock.as_ref().filter(|_| count > 0);
         let mut encoder = self.device.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let slots = std::mem::take(&mut queue.slots);
-        slots.iter().for_each(|copy| copy.encode(&mut encoder));
-        encode(&mut encoder, steps, grids.as_ref(), clock);
+        encode(&mut encoder, steps, Series { first: 0, dispatches: count, grids: buffer.as_ref() }, clock);
         if let Some(clock) = clock {
             clock.resolve(&mut encoder);
         }
-        let index = self.device.queue.submit([encoder.finish()]);
+        let commands = encoder.finish();
+        self.device.ledger.encoded(started);
+        let started = Instant::now();
+        let (number, _) = self.submit_buffers(queue, vec![commands]);
         self.scratch.submitted();
         self.tickets.submitted();
-        slots.into_iter().for_each(SlotCopy::recycle);
         self.device.collect()?;
         if let Some(clock) = clock {
             self.device.ledger.busy.fetch_add(clock.measure(&self.device)?.as_nanos() as u64, Relaxed);
+            self.device.ledger.flew(started);
         }
-
-        self.device.ledger.submissions.fetch_add(1, Relaxed);
-        let dispatches = steps.iter().filter(|step| matches!(step, Step::Dispatch(_))).count() as u64;
-        self.device.ledger.dispatches.fetch_add(dispatches, Relaxed);
-        queue.uploaded = 0;
-        queue.last += 1;
-        queue.unfinished.insert(queue.last, index);
-        Ok(Submission(queue.last))
+        self.device.ledger.dispatches.fetch_add(u64::from(count), Relaxed);
+        Ok(Submission(number))
     }
 
-    /// Uploads the workgroups of every dispatch if one of them decides about others.
-    fn upload_grids(&self, steps: &[Step]) -> Result<Option<wgpu::Buffer>> {
-        let dispatches = || steps.iter().filter_map(Step::dispatch);
-        if dispatches().all(|dispatch| dispatch.decides.is_none()) {
+    /// The workgroups of every dispatch if one of them decides about others.
+    pub(crate) fn grids_of<'a>(
+        &self,
+        dispatches: impl Iterator<Item = &'a Dispatch> + Clone,
+    ) -> Result<Option<Vec<[u32; 3]>>> {
+        if dispatches.clone().all(|dispatch| dispatch.decides.is_none()) {
             return Ok(None);
         }
-        let grids: Vec<[u32; 3]> = dispatches().map(|dispatch| dispatch.grid).collect();
-        if grids.len() > MOST_DECIDED {
-            let count = grids.len();
-            return Err(Error::Refused(format!(
-                "{count} dispatches after a lookup, at most {MOST_DECIDED} are possible"
-            )));
+        let grids: Vec<[u32; 3]> = dispatches.map(|dispatch| dispatch.grid).collect();
+        match grids.len() {
+            count if count > MOST_DECIDED => {
+                Err(Error::Refused(format!("{count} dispatches after a lookup, at most {MOST_DECIDED} are possible")))
+            }
+            _ => Ok(Some(grids)),
         }
-        let buffer = self.grids.at_least(&self.device, MOST_DECIDED as u64 * GRID_BYTES)?;
-        self.device.queue.write_buffer(&buffer, 0, bytemuck::cast_slice(&grids));
-        Ok(Some(buffer))
+    }
+
+    /// Where the workgroups of dispatches lie that others decide about.
+    pub(crate) fn grids_buffer(&self) -> Result<wgpu::Buffer> {
+        self.grids.at_least(&self.device, MOST_DECIDED as u64 * GRID_BYTES)
+    }
+
+    /// A buffer that `bytes` bytes can be read back through.
+    pub(crate) fn take_readback(&self, bytes: u64) -> Result<Block> {
+        match self.readbacks.lock().pop().filter(|block| block.raw.size() >= bytes) {
+            Some(block) => Ok(block),
+            None => self.device.block("readback", bytes, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST),
+        }
+    }
+
+    /// Gives such a buffer back.
+    pub(crate) fn give_readback(&self, block: Block) {
+        self.readbacks.lock().push(block);
+    }
+
+    /// A clock for work of its own, where work is timed and there is something to mark.
+    pub(crate) fn take_clock(&self, dispatches: u32) -> Result<Option<Clock>> {
+        if self.clock.is_none() || dispatches == 0 {
+            return Ok(None);
+        }
+        match self.clocks.lock().pop() {
+            Some(clock) => Ok(Some(clock)),
+            None => Clock::new(&self.device),
+        }
+    }
+
+    /// Gives such a clock back.
+    pub(crate) fn give_clock(&self, clock: Clock) {
+        self.clocks.lock().push(clock);
     }
 
     /// Drops submissions up to `last` from the list: they are finished.
-    fn forget(&self, last: u64) {
+    pub(crate) fn forget(&self, last: u64) {
         self.queue.lock().unfinished.retain(|&submission, _| submission > last);
     }
 }
 
 impl Step {
-    fn dispatch(&self) -> Option<&Dispatch> {
+    /// The kernel, where it is one.
+    pub(crate) fn dispatch(&self) -> Option<&Dispatch> {
         match self {
             Step::Dispatch(dispatch) => Some(dispatch),
             Step::Copy(_) => None,
@@ -312,10 +359,25 @@ impl Step {
     }
 }
 
-/// Records `steps`, dispatches that follow one another in one pass; workgroups come from `grids` where there are some.
-fn encode(encoder: &mut wgpu::CommandEncoder, steps: &[Step], grids: Option<&wgpu::Buffer>, clock: Option<&Clock>) {
-    let dispatches = steps.iter().filter_map(Step::dispatch).count() as u32;
-    let mut number = 0;
+/// The dispatches that steps belong to.
+#[derive(Clone, Copy)]
+pub(crate) struct Series<'a> {
+    /// The number of the first.
+    pub(crate) first: u32,
+    /// All of them, other parts included.
+    pub(crate) dispatches: u32,
+    /// Where their workgroups lie, if one decides about others.
+    pub(crate) grids: Option<&'a wgpu::Buffer>,
+}
+
+/// Records `steps`, dispatches that follow one another in one pass, and returns the number of the next dispatch.
+pub(crate) fn encode(
+    encoder: &mut wgpu::CommandEncoder,
+    steps: &[Step],
+    series: Series<'_>,
+    clock: Option<&Clock>,
+) -> u32 {
+    let Series { first: mut number, dispatches, grids } = series;
     for run in steps.chunk_by(|a, b| matches!((a, b), (Step::Dispatch(_), Step::Dispatch(_)))) {
         if let [Step::Copy(copy)] = run {
             encoder.copy_buffer_to_buffer(&copy.from, copy.from_offset, &copy.to, copy.to_offset, copy.bytes);
@@ -331,6 +393,7 @@ fn encode(encoder: &mut wgpu::CommandEncoder, steps: &[Step], grids: Option<&wgp
             }
         }
     }
+    number
 }
 
 /// Where a dispatch stands in its submission.
@@ -395,20 +458,16 @@ impl Backend for WgpuBackend {
     fn read_all(&self, parts: &mut [Readback<'_>]) -> Result<()> {
         let device = &self.shared.device;
         let bytes: u64 = parts.iter().map(|part| part.into.len() as u64).sum();
+        if bytes == 0 {
+            return Ok(());
+        }
         let mut encoder = device.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let mut held = self.shared.readback.lock();
-        let block = match held.take().filter(|block| block.raw.size() >= bytes) {
-            Some(block) => block,
-            None => device.block("readback", bytes, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)?,
-        };
+        let block = self.shared.take_readback(bytes)?;
         let mut at = 0;
         for part in parts.iter().filter(|part| !part.into.is_empty()) {
             let raw = Stored::of(part.source)?.range(part.offset, part.into.len() as u64)?;
             encoder.copy_buffer_to_buffer(raw, part.offset, &block.raw, at, part.into.len() as u64);
             at += part.into.len() as u64;
-        }
-        if at == 0 {
-            return Ok(());
         }
         let last = {
             let queue = self.shared.queue.lock();
@@ -417,7 +476,9 @@ impl Backend for WgpuBackend {
         };
         // Whether it worked is seen when the range is asked for.
         block.raw.map_async(wgpu::MapMode::Read, ..at, |_| ());
+        let started = Instant::now();
         device.wait(None)?;
+        device.ledger.flew(started);
         self.shared.forget(last);
         let view = block.raw.get_mapped_range(..at).map_err(|error| Error::Refused(error.to_string()))?;
         let mut rest = &view[..];
@@ -428,7 +489,7 @@ impl Backend for WgpuBackend {
         }
         drop(view);
         block.raw.unmap();
-        *held = Some(block);
+        self.shared.give_readback(block);
         device.ledger.readbacks.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -443,6 +504,14 @@ impl Backend for WgpuBackend {
         let (buffer, offset) = chunks.place(slot)?;
         let target = Target { buffer: buffer.clone(), offset, _open: chunks.open(slot)? };
         staging::writer(&self.shared, &chunks.staging, target)
+    }
+
+    fn flush(&self) -> Result<()> {
+        let mut queue = self.shared.queue.lock();
+        if !queue.slots.is_empty() {
+            self.shared.submit_buffers(&mut queue, Vec::new());
+        }
+        self.shared.device.check()
     }
 
     fn prepare(&self, work: &[Work<'_>], progress: Steps<'_>) -> Result<()> {
@@ -462,6 +531,23 @@ impl Backend for WgpuBackend {
         let mut steps = Vec::new();
         self.shared.encode(work, &mut steps, None)?;
         self.shared.flush(&mut queue, &steps)
+    }
+
+    fn encode(&self, parts: &[Work<'_>], reads: &[Wanted]) -> Result<Encoded> {
+        Ok(Encoded::new(self.shared.encode_ahead(parts, reads)?))
+    }
+
+    fn advance(&self, work: &mut Encoded) -> Result<()> {
+        self.shared.hand_over(work.work::<Ahead>()?, 1)
+    }
+
+    fn launch(&self, work: &mut Encoded) -> Result<()> {
+        let work = work.work::<Ahead>()?;
+        self.shared.hand_over(work, work.left())
+    }
+
+    fn land(&self, work: Encoded) -> Result<Vec<u8>> {
+        self.shared.land(work.into_work::<Ahead>()?)
     }
 
     fn wait(&self, submission: Submission) -> Result<()> {

@@ -10,6 +10,7 @@ use wgpu::Features;
 
 use crate::adapter::{AdapterChoice, chosen};
 use crate::cache;
+use crate::encoding::QUAD_BYTES;
 use crate::ledger::{Charge, Ledger};
 
 /// Bytes of immediates that a kernel may take: what WebGPU grants everywhere.
@@ -97,7 +98,7 @@ impl Device {
         }
     }
 
-    /// Makes a zero-filled buffer of at least `bytes`, a multiple of 4.
+    /// Makes a zero-filled buffer of at least `bytes`, in whole quads.
     pub(crate) fn block(&self, what: &str, bytes: u64, usage: wgpu::BufferUsages) -> Result<Block> {
         self.make(what, bytes, usage, false)
     }
@@ -110,7 +111,7 @@ impl Device {
     fn make(&self, what: &str, bytes: u64, usage: wgpu::BufferUsages, mapped_at_creation: bool) -> Result<Block> {
         self.check()?;
         let no_room = || Error::OutOfMemory { device: self.facts.device.clone(), what: what.to_owned(), bytes };
-        let size = bytes.max(wgpu::COPY_BUFFER_ALIGNMENT).next_multiple_of(wgpu::COPY_BUFFER_ALIGNMENT);
+        let size = bytes.max(1).next_multiple_of(QUAD_BYTES);
         if size > self.limits.max_buffer_size {
             return Err(no_room());
         }

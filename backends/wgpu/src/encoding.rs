@@ -15,7 +15,7 @@ use crate::registry::{Access, Kernel, Key, Place, PoolBinding, Rest, WeightKey};
 use crate::tuning;
 
 /// Bytes of a number or an id.
-const WORD_BYTES: u64 = 4;
+pub(crate) const WORD_BYTES: u64 = 4;
 
 /// Bytes that kernels load of codes at once.
 pub(crate) const QUAD_BYTES: u64 = 16;
@@ -58,6 +58,8 @@ pub(crate) struct Weight {
     outputs: Option<(u32, u32)>,
     /// Decode form: the spread, where the weight alone does not give it.
     spread: Option<tuning::Gemv>,
+    /// Decode form: columns that are multiplied at once, where the kernel splits them.
+    part: Option<u32>,
     /// Prompt form: whether inputs are rounded to F16.
     rounded: bool,
     /// Where it lies in an expert record, if it is a projection of one.
@@ -153,8 +155,8 @@ impl Encoding<'_> {
             let have = stored.bytes();
             return Err(self.refuse(format_args!("`{field}` has {have} bytes, {bytes} are needed")));
         }
-        // Nothing cannot be bound; a buffer has a word at least.
-        let bytes = bytes.max(1).next_multiple_of(WORD_BYTES);
+        // Nothing cannot be bound; a buffer has whole quads.
+        let bytes = bytes.max(1).next_multiple_of(QUAD_BYTES);
         Ok(View { buffer: stored.block.raw.clone(), offset: 0, bytes })
     }
 
@@ -177,7 +179,7 @@ impl Encoding<'_> {
                 pieces.push(self.unbound(side, field, matrix.scale_bytes())?);
             }
         }
-        Ok(Weight { matrix, pieces, outputs: None, spread: None, rounded: false, place: None })
+        Ok(Weight { matrix, pieces, outputs: None, spread: None, part: None, rounded: false, place: None })
     }
 
     /// A projection of the experts in a pool, of `rows` outputs from `cols` inputs.
@@ -194,8 +196,8 @@ impl Encoding<'_> {
             biases: units(part.biases.offset, WORD_BYTES)?,
             rest: None,
         };
-        let spread = Some(tuning::gemv_in_slot(matrix));
-        Ok(Weight { matrix, pieces: Vec::new(), outputs: None, spread, rounded: false, place: Some(place) })
+        let spread = Some(tuning::gemv_in_slot(matrix, tuning::EXPERT_OUTPUTS.value));
+        Ok(Weight { matrix, pieces: Vec::new(), outputs: None, spread, part: None, rounded: false, place: Some(place) })
     }
 
     /// Refuses a weight of another shape, and one outside the envelope.
@@ -236,7 +238,7 @@ impl Encoding<'_> {
     /// give the same, or the smaller of two that both are dead.
     pub(crate) fn scratch(&self, bytes: u64) -> Result<View> {
         let buffer = self.shared.scratch.at_least(&self.shared.device, bytes)?;
-        let view = View { buffer, offset: 0, bytes: bytes.max(1).next_multiple_of(WORD_BYTES) };
+        let view = View { buffer, offset: 0, bytes: bytes.max(1).next_multiple_of(QUAD_BYTES) };
         self.bindable(&view, "scratch")?;
         Ok(view)
     }
@@ -366,7 +368,7 @@ impl Weight {
             scales_by: by(next.scales, place.scales, scales_at)?,
             biases_by: by(next.biases, place.biases, scales_at)?,
         });
-        let spread = Some(tuning::Gemv { outputs: 2, ..tuning::gemv_in_slot(matrix) });
+        let spread = Some(tuning::gemv_in_slot(matrix, 2));
         Some(Weight {
             matrix: Matrix { rows: matrix.rows.checked_mul(2)?, ..matrix },
             outputs: Some((2, matrix.rows)),
@@ -376,15 +378,27 @@ impl Weight {
         })
     }
 
-    /// The same weight, spread as the projections of experts are.
-    pub(crate) fn spread_as_in_slot(mut self) -> Self {
-        self.spread = Some(tuning::gemv_in_slot(self.matrix));
+    /// The same weight, spread as the projections of experts are, with so many outputs of a lane.
+    pub(crate) fn spread_as_in_slot(mut self, outputs: u32) -> Self {
+        self.spread = Some(tuning::gemv_in_slot(self.matrix, outputs));
+        self
+    }
+
+    /// The same weight, one of several that are multiplied in a dispatch.
+    pub(crate) fn beside_others(mut self) -> Self {
+        self.spread = Some(tuning::gemv_beside(self.matrix));
         self
     }
 
     /// The same weight, a lane of the decode form having `count` outputs that are `apart` rows apart.
     pub(crate) fn with_outputs(mut self, count: u32, apart: u32) -> Self {
         self.outputs = Some((count, apart));
+        self
+    }
+
+    /// The same weight, its columns split every `columns` in the decode form.
+    pub(crate) fn with_part(mut self, columns: u32) -> Self {
+        self.part = Some(columns);
         self
     }
 
@@ -411,8 +425,8 @@ impl Weight {
     }
 
     fn key(&self) -> WeightKey {
-        let &Weight { matrix, outputs, spread, rounded, place, .. } = self;
-        WeightKey { matrix, outputs, spread, rounded, place }
+        let &Weight { matrix, outputs, spread, part, rounded, place, .. } = self;
+        WeightKey { matrix, outputs, spread, part, rounded, place }
     }
 
     fn cut(&self, first: u32, rows: u32) -> Weight {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ss_backend::Counters;
 
@@ -19,6 +19,11 @@ pub(crate) struct Ledger {
     pub(crate) uploaded: AtomicU64,
     /// Time on the device, in nanoseconds, if submissions are timed.
     pub(crate) busy: AtomicU64,
+    /// Time in flight and time encoding beside nothing, in nanoseconds.
+    pub(crate) in_flight: AtomicU64,
+    pub(crate) encoding: AtomicU64,
+    /// Works that are handed over and not yet seen to be finished.
+    pub(crate) flights: AtomicU64,
     memory: AtomicU64,
     peak: AtomicU64,
 }
@@ -33,7 +38,23 @@ impl Ledger {
             uploaded_bytes: self.uploaded.load(Relaxed),
             memory_bytes: self.memory.load(Relaxed),
             peak_memory_bytes: self.peak.load(Relaxed),
+            in_flight: Duration::from_nanos(self.in_flight.load(Relaxed)),
+            encoding: Duration::from_nanos(self.encoding.load(Relaxed)),
             stages: Some(self.busy.load(Relaxed)).filter(|&busy| busy > 0).map(stage).into_iter().collect(),
+        }
+    }
+}
+
+impl Ledger {
+    /// Counts the time since `started` as time in flight.
+    pub(crate) fn flew(&self, started: Instant) {
+        self.in_flight.fetch_add(started.elapsed().as_nanos() as u64, Relaxed);
+    }
+
+    /// Counts the time since `started` as time of encoding, unless something is in flight: then it is hidden.
+    pub(crate) fn encoded(&self, started: Instant) {
+        if self.flights.load(Relaxed) == 0 {
+            self.encoding.fetch_add(started.elapsed().as_nanos() as u64, Relaxed);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Invariants: every kernel is row-invariant, and neither the pool's chunks nor how they are bound enter its arithmetic.
 
 mod adapter;
+mod ahead;
 mod backend;
 mod cache;
 mod catalogue;

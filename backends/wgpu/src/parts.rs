@@ -72,6 +72,10 @@ pub(crate) const EXPERTS_WALK: Part =
 pub(crate) const EXPERTS_IN_SHARED: Part =
     Part { file: "experts_in_shared.wgsl", text: include_str!("../../../wgsl/experts_in_shared.wgsl") };
 
+/// What both kernels of the largest logits share.
+pub(crate) const TOP_SHARED: Part =
+    Part { file: "top_shared.wgsl", text: include_str!("../../../wgsl/top_shared.wgsl") };
+
 /// Memory of the decode form of products.
 pub(crate) const GEMV: Part = Part { file: "gemv.wgsl", text: include_str!("../../../wgsl/gemv.wgsl") };
 

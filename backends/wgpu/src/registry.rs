@@ -58,10 +58,7 @@ pub(crate) enum Product {
     /// Reads their numbers.
     Numbers,
     /// Multiplies a few rows with them: `gemv.wgsl`, then `gemv_weight.wgsl` a weight.
-    Gemv {
-        /// Most rows of a workgroup.
-        at_once: u32,
-    },
+    Gemv,
     /// Multiplies tiles of rows with them: `gemm.wgsl`, then `gemm_weight.wgsl` a weight.
     Gemm,
 }
@@ -71,7 +68,7 @@ impl Product {
     pub(crate) fn parts(self) -> Option<(&'static Part, &'static Part)> {
         match self {
             Product::Numbers => None,
-            Product::Gemv { .. } => Some((&parts::GEMV, &parts::GEMV_WEIGHT)),
+            Product::Gemv => Some((&parts::GEMV, &parts::GEMV_WEIGHT)),
             Product::Gemm => Some((&parts::GEMM, &parts::GEMM_WEIGHT)),
         }
     }
@@ -85,6 +82,8 @@ pub(crate) struct WeightKey {
     pub(crate) outputs: Option<(u32, u32)>,
     /// Decode form: how it is spread, where that does not follow from the weight alone.
     pub(crate) spread: Option<tuning::Gemv>,
+    /// Decode form: columns that are multiplied at once, where the kernel splits them.
+    pub(crate) part: Option<u32>,
     /// Prompt form: whether inputs are rounded to F16.
     pub(crate) rounded: bool,
     /// Where it lies in an expert record; none: in buffers of its own.
@@ -127,7 +126,12 @@ impl Rest {
 impl WeightKey {
     /// How the decode form spreads it.
     pub(crate) fn spread(&self) -> tuning::Gemv {
-        self.spread.unwrap_or_else(|| tuning::gemv(self.matrix, self.outputs.map(|(count, _)| count)))
+        self.spread.unwrap_or_else(|| tuning::gemv(self.matrix, self.part, self.outputs.map(|(count, _)| count)))
+    }
+
+    /// Most units of a row that the decode form multiplies at once.
+    pub(crate) fn part_units(&self) -> u32 {
+        tuning::part_units(self.matrix, self.part)
     }
 }
 
@@ -392,15 +396,18 @@ fn own_bindings(kernel: &Kernel) -> u32 {
 /// The values of all override constants.
 pub(crate) fn constants(kernel: &Kernel, key: &Key) -> Vec<(String, f64)> {
     let mut all: Vec<(String, u32)> = key.constants.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
-    if let Product::Gemv { at_once } = kernel.product {
-        let weights: Vec<_> = key.weights.iter().map(|weight| (weight.matrix.format, weight.spread())).collect();
+    if kernel.product == Product::Gemv {
+        let weights = || key.weights.iter().map(|weight| (weight, weight.spread()));
+        let staged = weights().map(|(weight, spread)| spread.staged(weight.matrix.format, weight.part_units()));
         all.push(("THREADS".to_owned(), tuning::THREADS.value));
-        all.push(("STAGED".to_owned(), tuning::staged(at_once, &weights)));
+        all.push(("STAGED".to_owned(), staged.max().unwrap_or(1)));
+        let totals = weights().map(|(_, spread)| tuning::ROWS_AT_ONCE * spread.tile());
+        all.push(("TOTALS".to_owned(), totals.max().unwrap_or(1)));
     }
     for (name, weight) in kernel.weights.iter().zip(&key.weights) {
         let product = match kernel.product {
             Product::Numbers => Vec::new(),
-            Product::Gemv { .. } => gemv_constants(weight),
+            Product::Gemv => gemv_constants(weight),
             Product::Gemm => vec![("ROUNDED", u32::from(weight.rounded))],
         };
         let place = weight.place.map(|place| place.constants()).into_iter().flatten();
@@ -413,7 +420,8 @@ pub(crate) fn constants(kernel: &Kernel, key: &Key) -> Vec<(String, f64)> {
 fn gemv_constants(weight: &WeightKey) -> Vec<(&'static str, u32)> {
     let shape = weight.spread();
     let apart = weight.outputs.map_or(1, |(_, apart)| apart);
-    vec![("LANES", shape.lanes), ("OUTPUTS", shape.outputs), ("APART", apart)]
+    let steps = shape.steps(weight.matrix.format, weight.part_units());
+    vec![("LANES", shape.lanes), ("OUTPUTS", shape.outputs), ("APART", apart), ("STEPS", steps)]
 }
 
 /// The part that says where a weight lies.

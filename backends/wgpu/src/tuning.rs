@@ -43,31 +43,31 @@ pub(crate) const MOST_OUTPUTS: Tuned = Tuned {
     name: "most outputs of a lane",
     value: 4,
     device: "H200",
-    note: "a unit of inputs is read once for four weight rows: 204 us for the head, 289 with two and 227 with one",
+    note: "a unit of inputs is read once for four weight rows: 136 us for the head, 164 with two",
 };
 
 /// Workgroups below which a product gives a lane fewer outputs.
 pub(crate) const FEWEST_GROUPS: Tuned = Tuned {
     name: "fewest workgroups",
-    value: 264,
+    value: 256,
     device: "H200",
-    note: "two for each of its 132 processors: without more lanes for narrow weights hc_read took 38 us in place of 26",
+    note: "about two for each of its 132 processors: route in 10.8 us with 256 workgroups, 12.0 with 512; project_write in 10.8 us with 320 workgroups, 11.7 with 160, 16.7 with 640",
 };
 
-/// Steps of a row whose inputs are staged at once, if there is one row.
-pub(crate) const STEPS_AT_ONCE: Tuned = Tuned {
-    name: "steps at once",
-    value: 2,
+/// Most units of a weight row that a lane walks, where a weight shares a dispatch with larger ones.
+pub(crate) const MOST_STEPS: Tuned = Tuned {
+    name: "most steps beside others",
+    value: 10,
     device: "H200",
-    note: "memory of a workgroup is room for others: gate and up in 18.6 us where three steps took 20.8",
+    note: "k, v and the indexer in 160 workgroups beside q: spread over all of the device they took qsa_project from 14 us to 30",
 };
 
-/// Outputs of a lane in the decode form of the experts.
+/// Outputs of a lane in the decode form of the experts, where they are not those of two projections.
 pub(crate) const EXPERT_OUTPUTS: Tuned = Tuned {
     name: "outputs of an expert's lane",
-    value: 1,
+    value: 4,
     device: "H200",
-    note: "ten choices fill the device; two outputs of a lane took 17.3 us for down where one took 12.8",
+    note: "down in 9.0 us where one output of a lane took 10.7",
 };
 
 /// Threads of a workgroup that walks all tokens or blocks of a row alone.
@@ -93,17 +93,20 @@ pub(crate) const TABLE: [&Tuned; 9] = [
     &FEWEST_STEPS,
     &MOST_OUTPUTS,
     &FEWEST_GROUPS,
-    &STEPS_AT_ONCE,
+    &MOST_STEPS,
     &EXPERT_OUTPUTS,
     &ROW_THREADS,
     &ATTENDED_AT_ONCE,
 ];
 
-/// Most quads of workgroup memory that `gemv.wgsl` takes.
-const MOST_STAGED: u32 = 1152;
+/// Most quads of workgroup memory for inputs of `gemv.wgsl`: 16 KiB.
+const MOST_STAGED: u32 = 1024;
 
 /// Rows at once in `gemv.wgsl`.
 pub(crate) const ROWS_AT_ONCE: u32 = 4;
+
+/// Units that a lane of `gemv_weight.wgsl` loads at once.
+const UNITS_AT_ONCE: u32 = 4;
 
 /// Most outputs of a lane that `gemv_weight.wgsl` has room for.
 pub(crate) const ROOM_FOR_OUTPUTS: u32 = 8;
@@ -140,13 +143,31 @@ pub(crate) struct Gemv {
 
 impl Gemv {
     /// Outputs of a workgroup.
-    pub(crate) const fn tile(self) -> u32 {
+    pub(crate) fn tile(self) -> u32 {
         THREADS.value / self.lanes * self.outputs
     }
 
-    /// The spread for two weights whose outputs meet: the fewer of both, which fits the staged inputs of both.
+    /// The spread for two weights whose outputs meet: the fewer of both.
     pub(crate) fn least(self, other: Self) -> Self {
         Gemv { lanes: self.lanes.min(other.lanes), outputs: self.outputs.min(other.outputs) }
+    }
+
+    /// Steps of a row of `units` units whose inputs are staged at once: all, or equal stretches that fit, in multiples of
+    /// what a lane loads at once.
+    pub(crate) fn steps(self, format: Format, units: u32) -> u32 {
+        let (steps, fit) = (units.div_ceil(self.lanes), (MOST_STAGED / room(format, self.lanes)).max(1));
+        if steps <= fit {
+            return steps;
+        }
+        let ahead = (UNITS_AT_ONCE / self.outputs).max(1);
+        let most = (fit / ahead * ahead).max(ahead);
+        steps.div_ceil(steps.div_ceil(most)).next_multiple_of(ahead)
+    }
+
+    /// Quads of workgroup memory for a weight of rows of `units` units: inputs, and at the end the sums of the lanes.
+    pub(crate) fn staged(self, format: Format, units: u32) -> u32 {
+        let inputs = self.steps(format, units) * room(format, self.lanes);
+        inputs.max((THREADS.value * self.outputs).div_ceil(4))
     }
 }
 
@@ -165,36 +186,49 @@ fn room(format: Format, lanes: u32) -> u32 {
     unit(format).max(8) / 4 * (lanes + 1)
 }
 
-/// Quads of workgroup memory for a kernel with these weights and up to `at_once` rows: some steps of the inputs, and at the
-/// end the sums.
-pub(crate) fn staged(at_once: u32, weights: &[(Format, Gemv)]) -> u32 {
-    let of = |&(format, spread): &(Format, Gemv)| {
-        let inputs = at_once.max(STEPS_AT_ONCE.value) * room(format, spread.lanes);
-        inputs.max(THREADS.value * spread.outputs)
-    };
-    weights.iter().map(of).max().unwrap_or(1)
+/// Most units of a row that are multiplied at once; parts of the columns may begin and end inside a unit.
+pub(crate) const fn part_units(matrix: Matrix, part: Option<u32>) -> u32 {
+    let unit = unit(matrix.format);
+    match part {
+        Some(columns) if columns.is_multiple_of(unit) => columns / unit,
+        Some(columns) => columns.div_ceil(unit) + 1,
+        None => matrix.cols.div_ceil(unit),
+    }
 }
 
-/// The spread for a weight; `fixed` is the number of outputs of a lane where the kernel gives it.
-pub(crate) fn gemv(matrix: Matrix, fixed: Option<u32>) -> Gemv {
-    let unit = unit(matrix.format);
-    let units = matrix.cols.div_ceil(unit);
-    let mut shape = Gemv { lanes: lanes_for(units), outputs: fixed.unwrap_or(MOST_OUTPUTS.value) };
-    let few = |shape: Gemv| matrix.rows.div_ceil(shape.tile()) < FEWEST_GROUPS.value;
-    while fixed.is_none() && shape.outputs > 1 && few(shape) {
-        shape.outputs /= 2;
+/// The spread for a weight; `part` is the number of columns that are multiplied at once where they are split, `fixed` the
+/// number of outputs of a lane where the kernel gives it.
+pub(crate) fn gemv(matrix: Matrix, part: Option<u32>, fixed: Option<u32>) -> Gemv {
+    let units = part_units(matrix, part);
+    let parts = part.map_or(1, |columns| matrix.cols.div_ceil(columns));
+    let (mut lanes, mut outputs) = (lanes_for(units), fixed.unwrap_or(MOST_OUTPUTS.value));
+    let few =
+        |lanes: u32, outputs: u32| matrix.rows.div_ceil(THREADS.value / lanes * outputs) * parts < FEWEST_GROUPS.value;
+    while fixed.is_none() && outputs > 1 && few(lanes, outputs) {
+        outputs /= 2;
     }
-    // One step of all rows at once must fit the staged inputs.
-    let fits = |lanes: u32| ROWS_AT_ONCE * room(matrix.format, lanes) <= MOST_STAGED;
-    while few(shape) && 2 * shape.lanes <= THREADS.value && 2 * shape.lanes <= units && fits(2 * shape.lanes) {
-        shape.lanes *= 2;
+    // A step must fit the staged inputs.
+    let fits = |lanes: u32| room(matrix.format, lanes) <= MOST_STAGED;
+    while few(lanes, outputs) && 2 * lanes <= THREADS.value && 2 * lanes <= units && fits(2 * lanes) {
+        lanes *= 2;
     }
-    shape
+    Gemv { lanes, outputs }
+}
+
+/// The spread for a weight of a dispatch that larger ones fill: as few workgroups as keep its walk short.
+pub(crate) fn gemv_beside(matrix: Matrix) -> Gemv {
+    let units = part_units(matrix, None);
+    let mut lanes = lanes_for(units);
+    while units.div_ceil(lanes) > MOST_STEPS.value && 2 * lanes <= THREADS.value {
+        lanes *= 2;
+    }
+    // A unit of dense numbers is short: a lane takes several of one output at once.
+    Gemv { lanes, outputs: if matrix.format.is_affine() { MOST_OUTPUTS.value } else { 1 } }
 }
 
 /// The spread for a projection of an expert, whose pairs fill the device by their number.
-pub(crate) const fn gemv_in_slot(matrix: Matrix) -> Gemv {
-    Gemv { lanes: lanes_for(matrix.cols.div_ceil(unit(matrix.format))), outputs: EXPERT_OUTPUTS.value }
+pub(crate) fn gemv_in_slot(matrix: Matrix, outputs: u32) -> Gemv {
+    Gemv { lanes: lanes_for(part_units(matrix, None)), outputs }
 }
 
 #[cfg(test)]
@@ -207,14 +241,13 @@ mod tests {
 
     #[test]
     fn the_released_experts_get_the_lanes_that_were_measured() {
-        assert_eq!(gemv_in_slot(q4(640, 2560)).lanes, 16);
-        assert_eq!(gemv_in_slot(q4(2560, 640)).lanes, 4);
-        assert_eq!(gemv_in_slot(q4(64, 32)).lanes, 1);
+        assert_eq!(gemv_in_slot(q4(640, 2560), 2).lanes, 16);
+        assert_eq!(gemv_in_slot(q4(2560, 640), 1).lanes, 4);
+        assert_eq!(gemv_in_slot(q4(64, 32), 1).lanes, 1);
     }
 
     #[test]
     fn wide_products_share_inputs_and_narrow_ones_fill_the_device() {
-        assert_eq!(gemv(q4(248_320, 2560), None), Gemv { lanes: 16, outputs: 4 });
-        assert_eq!(gemv(q4(320, 10_240), None), Gemv { lanes: 32, outputs: 1 });
+        assert_eq!((gemv(q4(248_320, 2560), None, None).outputs, gemv(q4(320, 10_240), None, None).outputs), (4, 1));
     }
 }

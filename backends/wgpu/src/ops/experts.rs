@@ -16,14 +16,14 @@ use crate::encoding::{Encoding, Launch, QUAD_BYTES, View, Weight, volume};
 use crate::parts;
 use crate::pool::Chunks;
 use crate::registry::{Kernel, Part, Product};
-use crate::tuning::THREADS;
+use crate::tuning::{EXPERT_OUTPUTS, THREADS};
 
 const EXPERTS_IN: Kernel = Kernel {
     main: Part { file: "experts_in.wgsl", text: include_str!("../../../../wgsl/experts_in.wgsl") },
     operation: "ExpertsIn",
     parts: &[&parts::NUMBERS, &parts::SLOT, &parts::EXPERTS_IN_SHARED],
     weights: &["gate", "up", "shared_gate", "shared_up"],
-    product: Product::Gemv { at_once: 1 },
+    product: Product::Gemv,
     section: "architecture.md 8",
     twin: "backends/reference/src/ops/experts.rs",
     tests: "backends/wgpu/src/selftest/moe.rs",
@@ -33,7 +33,6 @@ const EXPERTS_IN: Kernel = Kernel {
         "fewest steps",
         "most outputs of a lane",
         "fewest workgroups",
-        "steps at once",
         "outputs of an expert's lane",
     ],
 };
@@ -224,8 +223,8 @@ struct GateUp {
 impl GateUp {
     fn new(enc: &Encoding<'_>, shared: &SharedIn, rows: Rows, hidden: u32) -> Result<Self> {
         let inner = shared.gate.matrix.rows;
-        let gate = enc.weight(&shared.gate, "shared.gate", inner, hidden)?.spread_as_in_slot();
-        let (gate, up) = gate.paired(enc.weight(&shared.up, "shared.up", inner, hidden)?.spread_as_in_slot());
+        let gate = enc.weight(&shared.gate, "shared.gate", inner, hidden)?.spread_as_in_slot(1);
+        let (gate, up) = gate.paired(enc.weight(&shared.up, "shared.up", inner, hidden)?.spread_as_in_slot(1));
         Ok(GateUp { gate, up, out: enc.view(&shared.out, "shared.out", volume(&[rows.count, inner]))? })
     }
 
@@ -292,7 +291,7 @@ impl Down {
         let inner = shared.down.matrix.cols;
         Ok(Down {
             x: enc.view(&shared.x, "shared.x", volume(&[rows.count, inner]))?,
-            down: enc.weight(&shared.down, "shared.down", hidden, inner)?.spread_as_in_slot(),
+            down: enc.weight(&shared.down, "shared.down", hidden, inner)?.spread_as_in_slot(EXPERT_OUTPUTS.value),
             out: enc.view(&shared.out, "shared.out", volume(&[rows.count, hidden]))?,
         })
     }

@@ -6,11 +6,11 @@
 use ss_backend::op::{Carry, Gate, GdnInputs, GdnMix, GdnProject, GdnReplay, GdnShape};
 use ss_backend::{Form, Result};
 
-use super::linear::{GEMV_TUNING, Strided, gemv_grid, multiply};
+use super::linear::{BESIDE_TUNING, Strided, gemv_grid, multiply};
 use crate::encoding::{Encoding, Launch, View, Weight, volume};
 use crate::parts;
 use crate::registry::{Kernel, Part, Product};
-use crate::tuning::{RECURRENCE_THREADS, ROWS_AT_ONCE};
+use crate::tuning::RECURRENCE_THREADS;
 
 const RECURRENCE: Part =
     Part { file: "gdn_recurrence.wgsl", text: include_str!("../../../../wgsl/gdn_recurrence.wgsl") };
@@ -22,11 +22,11 @@ const PROJECT: Kernel = Kernel {
     operation: "GdnProject",
     parts: &[&parts::NUMBERS],
     weights: &["qkv", "z", "a", "b"],
-    product: Product::Gemv { at_once: ROWS_AT_ONCE },
+    product: Product::Gemv,
     section: "architecture.md 6",
     twin: "backends/reference/src/ops/gdn.rs",
     tests: "backends/wgpu/src/selftest/gdn.rs",
-    tuning: GEMV_TUNING,
+    tuning: BESIDE_TUNING,
 };
 
 const MIX: Kernel = Kernel {
@@ -75,10 +75,10 @@ pub(crate) fn project(enc: &mut Encoding<'_>, op: &GdnProject) -> Result<()> {
     enc.nonzero(&[("hidden", hidden), ("channels", channels), ("values", values), ("value_heads", heads)])?;
     let u = enc.view(&op.u, "u", volume(&[rows, hidden]))?;
     let round = enc.rounds(op.rows);
-    let qkv = enc.weight(&op.qkv, "qkv", channels, hidden)?.rounded(round);
-    let z = enc.weight(&op.z, "z", values, hidden)?.rounded(round);
-    let a = enc.weight(&op.a, "a", heads, hidden)?;
-    let b = enc.weight(&op.b, "b", heads, hidden)?;
+    let qkv = enc.weight(&op.qkv, "qkv", channels, hidden)?.beside_others().rounded(round);
+    let z = enc.weight(&op.z, "z", values, hidden)?.beside_others().rounded(round);
+    let a = enc.weight(&op.a, "a", heads, hidden)?.beside_others();
+    let b = enc.weight(&op.b, "b", heads, hidden)?.beside_others();
     let qkv_out = enc.view(&op.qkv_out, "qkv_out", volume(&[rows, channels]))?;
     let z_out = enc.view(&op.z_out, "z_out", volume(&[rows, values]))?;
     let ab_out = enc.view(&op.ab_out, "ab_out", volume(&[rows, 2, heads]))?;

@@ -10,17 +10,17 @@ use ss_backend::op::{HcRead, ProjectWrite};
 use ss_backend::{Form, Result, Rows};
 
 use super::linear::{GEMV_TUNING, gemm_grid, gemv_grid};
-use crate::encoding::{Encoding, Launch, View, Weight, volume};
+use crate::encoding::{Encoding, Launch, View, WORD_BYTES, Weight, volume};
 use crate::parts;
 use crate::registry::{Kernel, Part, Product};
-use crate::tuning::{ROOM_FOR_OUTPUTS, ROWS_AT_ONCE, THREADS};
+use crate::tuning::{ROOM_FOR_OUTPUTS, THREADS};
 
 const READ_IN: Kernel = Kernel {
     main: Part { file: "hc_read_in.wgsl", text: include_str!("../../../../wgsl/hc_read_in.wgsl") },
     operation: "HcRead",
     parts: &[&parts::NUMBERS],
     weights: &["down", "inject"],
-    product: Product::Gemv { at_once: ROWS_AT_ONCE },
+    product: Product::Gemv,
     section: "architecture.md 4",
     twin: "backends/reference/src/ops/hyper.rs",
     tests: "backends/wgpu/src/selftest/hyper.rs",
@@ -129,26 +129,30 @@ impl Read {
 
     fn generated(&self, enc: &mut Encoding<'_>, op: &HcRead) -> Result<()> {
         let (rows, streams) = (op.rows.count, op.streams);
-        let sizes = [("STREAMS", streams.count), ("HIDDEN", streams.hidden)];
-        let share = 1 << (THREADS.value / streams.count).ilog2();
-        let down_tiles = self.down.tiles(self.down.matrix.rows);
-        let inject = self.inject.as_ref().unwrap_or(&self.down);
-        let inject_tiles = self.inject.as_ref().map_or(0, |inject| inject.tiles(streams.count));
+        let injects = self.inject.as_ref().map_or(0, |_| streams.count);
+        let constants = [("STREAMS", streams.count), ("HIDDEN", streams.hidden), ("INJECTS", injects)];
+        let pitch = self.down.matrix.rows.saturating_add(injects).saturating_add(1);
+        let parts = enc.scratch(WORD_BYTES.saturating_mul(volume(&[rows, streams.count, pitch])))?;
+        let down = self.down.clone().with_part(streams.hidden);
+        let inject = self.inject.as_ref().unwrap_or(&self.down).clone().with_part(streams.hidden);
+        let tiles = [down.tiles(down.matrix.rows), if injects > 0 { inject.tiles(injects) } else { 0 }];
+        // Behind the tiles of each stream a workgroup for its statistic.
+        let groups = streams.count.saturating_mul(tiles[0] + tiles[1] + 1);
         enc.launch(&Launch {
             kernel: &READ_IN,
-            constants: &[sizes[0], sizes[1], ("SHARE", share)],
-            views: &[&self.x, &self.norm, &self.normed, &self.lowrank, &self.inject_out],
-            weights: &[&self.down, inject],
-            immediates: &[rows, op.first, op.eps.to_bits(), down_tiles],
-            grid: gemv_grid(rows, down_tiles + inject_tiles),
+            constants: &constants,
+            views: &[&self.x, &self.norm, &parts],
+            weights: &[&down, &inject],
+            immediates: &[rows, op.first, tiles[0], tiles[1]],
+            grid: gemv_grid(rows, groups),
         })?;
         let up = self.up.clone().with_outputs(streams.count, streams.hidden);
         enc.launch(&Launch {
             kernel: &READ_OUT,
-            constants: &sizes,
-            views: &[&self.normed, &self.lowrank, &self.u],
+            constants: &constants,
+            views: &[&self.x, &self.norm, &parts, &self.u, &self.inject_out],
             weights: &[&up],
-            immediates: &[rows],
+            immediates: &[rows, op.first, op.eps.to_bits()],
             grid: gemv_grid(rows, up.tiles(up.matrix.rows)),
         })
     }

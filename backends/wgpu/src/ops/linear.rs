@@ -15,7 +15,7 @@ const LINEAR: Kernel = Kernel {
     operation: "Head, and products that are not fused",
     parts: &[&parts::NUMBERS],
     weights: &["w"],
-    product: Product::Gemv { at_once: ROWS_AT_ONCE },
+    product: Product::Gemv,
     section: "architecture.md 10",
     twin: "backends/reference/src/gemm.rs",
     tests: "backends/wgpu/src/selftest/hyper.rs",
@@ -33,7 +33,11 @@ const LINEAR_PROMPT: Kernel = Kernel {
 
 /// Rows of the tuning table that every kernel of the decode form uses.
 pub(crate) const GEMV_TUNING: &[&str] =
-    &["threads", "most lanes", "fewest steps", "most outputs of a lane", "fewest workgroups", "steps at once"];
+    &["threads", "most lanes", "fewest steps", "most outputs of a lane", "fewest workgroups"];
+
+/// Those that a kernel of several weights uses.
+pub(crate) const BESIDE_TUNING: &[&str] =
+    &["threads", "most lanes", "fewest steps", "most outputs of a lane", "most steps beside others"];
 
 /// The kernels of this family.
 pub(crate) const KERNELS: &[&Kernel] = &[&LINEAR, &LINEAR_PROMPT];

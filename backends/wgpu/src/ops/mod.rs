@@ -13,6 +13,7 @@ mod moe;
 mod mtp;
 mod ple;
 mod qsa;
+mod top;
 
 use ss_backend::{Op, Result};
 
@@ -31,6 +32,7 @@ pub(crate) const KERNELS: &[&[&Kernel]] = &[
     gdn::KERNELS,
     ple::KERNELS,
     qsa::KERNELS,
+    top::KERNELS,
 ];
 
 /// Checks an operation and records its dispatches.
@@ -59,6 +61,7 @@ pub(crate) fn encode(enc: &mut Encoding<'_>, op: &Op) -> Result<()> {
         Op::Combine(op) => moe::combine(enc, op),
         Op::MtpFuse(op) => mtp::fuse(enc, op),
         Op::Head(op) => head::head(enc, op),
+        Op::Top(op) => top::top(enc, op),
         Op::Copy(op) => copy::copy(enc, op),
     }
 }

@@ -39,7 +39,7 @@ const COMBINE: Kernel = Kernel {
     operation: "Combine",
     parts: &[&parts::NUMBERS],
     weights: &["gate"],
-    product: Product::Gemv { at_once: ROWS_AT_ONCE },
+    product: Product::Gemv,
     tuning: GEMV_TUNING,
     ..CHOOSE
 };

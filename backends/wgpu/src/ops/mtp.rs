@@ -8,7 +8,7 @@ use ss_backend::{Result, Rows};
 
 use super::hyper::{Norm, Write, group_norm, write};
 use super::linear::{Strided, multiply};
-use crate::encoding::{Encoding, View, volume};
+use crate::encoding::{Encoding, QUAD_BYTES, View, volume};
 use crate::registry::Kernel;
 
 /// The kernels of this family: all are shared with others.
@@ -43,6 +43,6 @@ pub(crate) fn fuse(enc: &mut Encoding<'_>, op: &MtpFuse) -> Result<()> {
     let stream_rows = Rows { count: stream_rows, form: op.rows.form };
     let x = Strided { view: &normed, begin, pitch: hidden };
     multiply(enc, stream_rows, &x, &fc_hidden, &Strided::rows(&out, hidden))?;
-    let e = View { bytes: 4 * u64::from(begin.max(1)), ..normed.clone() };
+    let e = View { bytes: (4 * u64::from(begin.max(1))).next_multiple_of(QUAD_BYTES), ..normed.clone() };
     write(enc, op.rows, &Write { streams: streams.count, x: &e, weight: &fc_embedding, inject: None, out: &out })
 }

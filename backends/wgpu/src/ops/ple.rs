@@ -5,22 +5,22 @@
 use ss_backend::op::{PleMix, PleProject};
 use ss_backend::{Form, Result};
 
-use super::linear::{GEMV_TUNING, Strided, gemv_grid, multiply};
+use super::linear::{BESIDE_TUNING, Strided, gemv_grid, multiply};
 use crate::encoding::{Encoding, Launch, volume};
 use crate::parts;
 use crate::registry::{Kernel, Part, Product};
-use crate::tuning::{ROWS_AT_ONCE, THREADS};
+use crate::tuning::THREADS;
 
 const PROJECT: Kernel = Kernel {
     main: Part { file: "ple_project.wgsl", text: include_str!("../../../../wgsl/ple_project.wgsl") },
     operation: "PleProject",
     parts: &[&parts::NUMBERS],
     weights: &["key", "value"],
-    product: Product::Gemv { at_once: ROWS_AT_ONCE },
+    product: Product::Gemv,
     section: "architecture.md 9.2",
     twin: "backends/reference/src/ops/ple.rs",
     tests: "backends/wgpu/src/selftest/ple.rs",
-    tuning: GEMV_TUNING,
+    tuning: BESIDE_TUNING,
 };
 
 const GATE: Kernel = Kernel {
@@ -44,8 +44,8 @@ pub(crate) fn project(enc: &mut Encoding<'_>, op: &PleProject) -> Result<()> {
     enc.nonzero(&[("keys", key_rows), ("values", value_rows), ("ple", ple)])?;
     let (rows, round) = (op.rows.count, enc.rounds(op.rows));
     let e = enc.view(&op.e, "e", volume(&[rows, ple]))?;
-    let key = enc.weight(&op.key, "key", key_rows, ple)?.rounded(round);
-    let value = enc.weight(&op.value, "value", value_rows, ple)?.rounded(round);
+    let key = enc.weight(&op.key, "key", key_rows, ple)?.beside_others().rounded(round);
+    let value = enc.weight(&op.value, "value", value_rows, ple)?.beside_others().rounded(round);
     let keys = enc.view(&op.keys, "keys", volume(&[rows, key_rows]))?;
     let values = enc.view(&op.values, "values", volume(&[rows, value_rows]))?;
     if op.rows.form == Form::Prompt {

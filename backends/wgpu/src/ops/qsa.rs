@@ -7,22 +7,22 @@
 use ss_backend::op::{QsaAppend, QsaAttend, QsaCache, QsaProject, QsaSelect, QsaShape};
 use ss_backend::{Buffer, Form, Result, Scalar};
 
-use super::linear::{GEMV_TUNING, Strided, gemv_grid, multiply};
+use super::linear::{BESIDE_TUNING, Strided, gemv_grid, multiply};
 use crate::encoding::{Encoding, Launch, View, volume};
 use crate::parts;
 use crate::registry::{Kernel, Part, Product, scalar_code};
-use crate::tuning::{ATTENDED_AT_ONCE, ROW_THREADS, ROWS_AT_ONCE, THREADS};
+use crate::tuning::{ATTENDED_AT_ONCE, ROW_THREADS, THREADS};
 
 const PROJECT: Kernel = Kernel {
     main: Part { file: "qsa_project.wgsl", text: include_str!("../../../../wgsl/qsa_project.wgsl") },
     operation: "QsaProject",
     parts: &[&parts::NUMBERS],
     weights: &["q", "k", "v", "index"],
-    product: Product::Gemv { at_once: ROWS_AT_ONCE },
+    product: Product::Gemv,
     section: "architecture.md 7.1, 7.2",
     twin: "backends/reference/src/ops/qsa.rs",
     tests: "backends/wgpu/src/selftest/qsa.rs",
-    tuning: GEMV_TUNING,
+    tuning: BESIDE_TUNING,
 };
 
 const APPEND: Kernel = Kernel {
@@ -94,10 +94,10 @@ pub(crate) fn project(enc: &mut Encoding<'_>, op: &QsaProject) -> Result<()> {
     enc.nonzero(&[("hidden", hidden), ("q", q_width), ("k", kv_width), ("index", index_width)])?;
     let round = enc.rounds(op.rows);
     let u = enc.view(&op.u, "u", volume(&[rows, hidden]))?;
-    let q = enc.weight(&op.q, "q", q_width, hidden)?.rounded(round);
-    let k = enc.weight(&op.k, "k", kv_width, hidden)?.rounded(round);
-    let v = enc.weight(&op.v, "v", kv_width, hidden)?.rounded(round);
-    let index = enc.weight(&op.index, "index", index_width, hidden)?;
+    let q = enc.weight(&op.q, "q", q_width, hidden)?.beside_others().rounded(round);
+    let k = enc.weight(&op.k, "k", kv_width, hidden)?.beside_others().rounded(round);
+    let v = enc.weight(&op.v, "v", kv_width, hidden)?.beside_others().rounded(round);
+    let index = enc.weight(&op.index, "index", index_width, hidden)?.beside_others();
     let q_out = enc.view(&op.q_out, "q_out", volume(&[rows, q_width]))?;
     let kv_out = enc.view(&op.kv_out, "kv_out", volume(&[rows, 2, kv_width]))?;
     let index_out = enc.view(&op.index_out, "index_out", volume(&[rows, index_width]))?;

@@ -10,6 +10,7 @@ mod ple;
 mod qsa;
 pub mod rig;
 mod suite;
+mod top;
 
 use std::fmt;
 
@@ -106,6 +107,7 @@ pub fn cases() -> Vec<Box<dyn Case>> {
     cases.extend(ple::cases(&mut Random(9)));
     cases.extend(qsa::cases(&mut Random(7)));
     cases.extend(moe::cases(&mut Random(8)));
+    cases.extend(top::cases(&mut Random(10)));
     cases
 }
 

@@ -9,3 +9,4 @@ mod memory;
 mod oracle;
 mod overrides;
 mod rules;
+mod top;

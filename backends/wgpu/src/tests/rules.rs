@@ -80,10 +80,7 @@ fn the_parity_check_notices_a_miss_that_ends_nothing() {
 
 #[test]
 fn the_invariance_check_notices_a_sum_whose_order_follows_the_row() {
-    let by_row = (
-        "sums[r * w_MOST_OUTPUTS + o] +=",
-        "sums[r * w_MOST_OUTPUTS + o] = (1.0 + f32(r) * 1e-6) * sums[r * w_MOST_OUTPUTS + o] +",
-    );
+    let by_row = ("totals[r * w_TILE + i] =", "totals[r * w_TILE + i] = (1.0 + f32(r) * 1e-6) *");
     assert!(noticed(by_row, "Head", keeps_bits));
     let by_tile = ("block < w_BLOCKS; block++", "block < w_BLOCKS - min(end_row - first_row - 1u, 1u); block++");
     assert!(noticed(by_tile, "ProjectWrite", keeps_bits));
@@ -151,7 +148,11 @@ fn a_weight_larger_than_a_binding_gives_the_same_bits_in_ranges() {
 fn the_parity_check_notices_tied_experts_that_are_not_chosen_from_the_lowest() {
     let twin = twin();
     let agrees = |case: &dyn Case, device: &WgpuBackend, mode| selftest::parity(case, device, &twin, mode).is_ok();
-    assert!(noticed(("(other == mine) & lower", "(other == mine) & !lower"), "Route", agrees));
+    assert!(noticed(
+        ("keys[other] == mine && other < expert", "keys[other] == mine && other > expert"),
+        "Route",
+        agrees
+    ));
 }
 
 #[test]
@@ -164,4 +165,39 @@ fn the_invariance_check_notices_choices_that_are_added_in_another_order() {
 fn the_invariance_check_notices_an_expert_that_weighs_pairs_by_their_place_in_a_tile() {
     let by_place = ("sums[i] += block[i];", "sums[i] += block[i] * (1.0 + 1e-6 * f32(row_of(thread)));");
     assert!(noticed(by_place, "ExpertsIn, ExpertsOut", keeps_bits));
+}
+
+#[test]
+fn the_parity_check_notices_a_rule_on_logits_that_is_left_out() {
+    let twin = twin();
+    let agrees = |case: &dyn Case, device: &WgpuBackend, mode| selftest::parity(case, device, &twin, mode).is_ok();
+    for (rule, left_out) in [
+        ("fma(l, factor, -penalty)", "l * factor"),
+        ("fma(l, factor, -penalty)", "l - penalty"),
+        ("l += bias[id];", ""),
+        ("(rules.masked == 0u ||", "(true ||"),
+        ("id < rules.vocabulary && (rules", "(rules"),
+        ("fed += u32(ids[before] == id);", ""),
+        ("atomicOr(&flags, NOT_FINITE);", ""),
+    ] {
+        assert!(noticed((rule, left_out), "Top", agrees), "{rule}");
+    }
+}
+
+#[test]
+fn the_parity_check_notices_a_list_whose_ties_or_floor_are_wrong() {
+    let twin = twin();
+    let agrees = |case: &dyn Case, device: &WgpuBackend, mode| selftest::parity(case, device, &twin, mode).is_ok();
+    assert!(noticed(("high_ids[j] < id", "high_ids[j] > id"), "Top", agrees));
+    // One of the largest is missed where each has a block of its own.
+    assert!(noticed(("var edge = Edge(0u, 0u, TOP);", "var edge = Edge(0u, 0u, TOP - 1u);"), "Top", agrees));
+    assert!(noticed(("if part > 0u", "if part > 0u && group == thread && group > 0u"), "Top", agrees));
+}
+
+#[test]
+fn the_invariance_check_notices_a_row_that_forgets_what_those_before_it_were_fed() {
+    let alone = ("ids[before] == id", "before == row && ids[before] == id");
+    assert!(noticed(alone, "Top", keeps_bits));
+    let by_row = ("exponential(bitcast<f32>(bits) - largest)", "exponential(bitcast<f32>(bits) - largest - f32(row))");
+    assert!(noticed(by_row, "Top", keeps_bits));
 }
