@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::{LookaheadCounters, RamCounters};
+
 /// Experts asked for, by layer and pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpertCounters {
@@ -86,6 +88,10 @@ impl NgramCounters {
 pub struct Counters {
     /// Expert records.
     pub experts: ExpertCounters,
+    /// Those read early.
+    pub early: LookaheadCounters,
+    /// Those that came from host memory.
+    pub ram: RamCounters,
     /// Rows of all n-gram tables.
     pub ngrams: NgramCounters,
 }
@@ -93,7 +99,12 @@ pub struct Counters {
 impl Counters {
     /// What was done since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
-        Counters { experts: self.experts.since(earlier.experts), ngrams: self.ngrams.since(earlier.ngrams) }
+        Counters {
+            experts: self.experts.since(earlier.experts),
+            early: self.early.since(earlier.early),
+            ram: self.ram.since(earlier.ram),
+            ngrams: self.ngrams.since(earlier.ngrams),
+        }
     }
 
     /// Bytes read from files for records and rows.

@@ -66,6 +66,14 @@ pub enum Error {
         /// The largest number.
         most: u16,
     },
+    /// A disk that cannot be imitated.
+    #[error("`{flag}` must be {expected}")]
+    Pace {
+        /// The flag.
+        flag: &'static str,
+        /// What it takes.
+        expected: &'static str,
+    },
     /// The system gives no more threads.
     #[error("cannot start {threads} reading threads: {cause}; ask for fewer lanes")]
     Threads {

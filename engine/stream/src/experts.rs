@@ -4,16 +4,21 @@
 //! Invariants: a record is read in full and found free of NaN and infinities before its expert counts as resident; after
 //! a failure the slots of what was not read are free, and the next request starts from a whole table.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use ss_backend::{Backend, Pool, SlotWriter};
 use ss_checkpoint::{Checkpoint, ExpertFiles, Piece, check_record};
 
 use crate::lanes::Read;
+use crate::lookahead::{Job, Lookahead};
+use crate::ram::RamRecords;
+use crate::tickets::Tickets;
 use crate::{
-    Claim, Clock, Error, ExpertCounters, Lane, LaneCounts, Lanes, Miss, Mutation, RecordSource, Result, SlotTable,
+    Claim, Clock, Error, ExpertCounters, ExpertId, HotExpert, Lane, LaneCounts, Lanes, LookaheadCounters,
+    LookaheadOptions, Miss, Mutation, RecordSource, Result, SlotTable, Uses,
 };
 
 /// How an [`ExpertCache`] is made.
@@ -27,6 +32,8 @@ pub struct ExpertOptions {
     pub source: Option<Arc<dyn RecordSource>>,
     /// Test support: a deliberate fault.
     pub mutation: Mutation,
+    /// What is read early.
+    pub lookahead: LookaheadOptions,
 }
 
 /// The experts that have a slot, and the means to bring others.
@@ -34,6 +41,8 @@ pub struct ExpertCache {
     backend: Arc<dyn Backend>,
     checkpoint: Arc<Checkpoint>,
     source: Arc<dyn RecordSource>,
+    /// Records in host memory, asked before the disk.
+    ram: Option<Arc<RamRecords>>,
     lanes: Lanes,
     pool: Pool,
     table: SlotTable,
@@ -41,6 +50,21 @@ pub struct ExpertCache {
     held: Vec<u32>,
     counters: ExpertCounters,
     mutation: Mutation,
+    ahead: Lookahead,
+    lookahead: LookaheadOptions,
+    tickets: Tickets,
+    uses: Uses,
+    /// What is left of the hot set, to be read while slots are free.
+    hot: VecDeque<ExpertId>,
+}
+
+/// A choice that a forecast expects.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// The expert.
+    pub expert: u32,
+    /// Its logit, less that of the last choice.
+    pub margin: f32,
 }
 
 impl ExpertCache {
@@ -49,7 +73,13 @@ impl ExpertCache {
     /// # Errors
     /// When the device has no room for the pool.
     pub fn new(backend: Arc<dyn Backend>, checkpoint: Arc<Checkpoint>, slots: u32, lanes: LaneCounts) -> Result<Self> {
-        let options = ExpertOptions { slots, lanes: Lanes::new(lanes), source: None, mutation: Mutation::None };
+        let options = ExpertOptions {
+            slots,
+            lanes: Lanes::new(lanes),
+            source: None,
+            mutation: Mutation::None,
+            lookahead: LookaheadOptions::default(),
+        };
         Self::with_options(backend, checkpoint, options)
     }
 
@@ -62,13 +92,34 @@ impl ExpertCache {
         checkpoint: Arc<Checkpoint>,
         options: ExpertOptions,
     ) -> Result<Self> {
+        Self::over(backend, checkpoint, None, options)
+    }
+
+    /// As [`ExpertCache::with_options`], over records in host memory.
+    pub(crate) fn over(
+        backend: Arc<dyn Backend>,
+        checkpoint: Arc<Checkpoint>,
+        ram: Option<Arc<RamRecords>>,
+        options: ExpertOptions,
+    ) -> Result<Self> {
         let pool = backend.alloc_pool(checkpoint.expert_layout(), options.slots)?;
         let geometry = checkpoint.geometry();
         let layers = geometry.layers.len() as u32 + u32::from(checkpoint.has_mtp());
         let policy = Box::new(Clock::new(options.slots as usize));
+        let source = options.source.unwrap_or_else(|| checkpoint.clone());
+        let lookahead = LookaheadOptions {
+            reserve: options.lookahead.reserve.min(options.slots as usize / SPARED_SHARE),
+            ..options.lookahead
+        };
         Ok(ExpertCache {
             table: SlotTable::new(layers, geometry.experts, options.slots, policy),
-            source: options.source.unwrap_or_else(|| checkpoint.clone()),
+            ahead: Lookahead::new(backend.clone(), checkpoint.clone(), source.clone(), ram.clone(), lookahead.lanes),
+            lookahead,
+            tickets: Tickets::new(checkpoint.expert_layout().bytes),
+            uses: Uses::new(layers, geometry.experts),
+            hot: VecDeque::new(),
+            source,
+            ram,
             backend,
             checkpoint,
             lanes: options.lanes,
@@ -96,13 +147,111 @@ impl ExpertCache {
 
     /// Counts a layer's distinct experts as found, where the device looked their slots up by itself.
     pub fn found(&mut self, layer: u32, experts: &[u32]) {
+        self.uses.count(layer, experts);
+        self.close(layer, experts);
         self.table.touch(layer, experts);
         self.counters.hits += experts.len() as u64;
+    }
+
+    /// Holds the slots of experts that the device found, until [`ExpertCache::release`]: for work that names them and is not
+    /// submitted yet.
+    pub fn hold(&mut self, layer: u32, experts: &[u32]) {
+        self.held.extend(self.table.hold(layer, experts));
     }
 
     /// What was done so far.
     pub fn counters(&self) -> ExpertCounters {
         self.counters
+    }
+
+    /// Whether forecasts are of use.
+    pub fn looks_ahead(&self) -> bool {
+        self.lookahead.on && self.lookahead.reserve > 0
+    }
+
+    /// What became of records that were read early.
+    pub fn early(&self) -> LookaheadCounters {
+        self.tickets.counters
+    }
+
+    /// Enters what was read early and has landed. The caller answers for it that work which is submitted from here on sees
+    /// the table as it then is.
+    pub fn admit_early(&mut self) {
+        self.tickets.admit(&mut self.table, &mut self.ahead.desk());
+        self.warm_on();
+    }
+
+    /// How often each expert was used of late.
+    pub fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    /// Records of the hot set that were read.
+    pub fn warmed(&self) -> u64 {
+        self.tickets.warmed
+    }
+
+    /// Takes over what was used before: these experts count as used so often, and are read in their order while nobody waits
+    /// for a record and slots are free (engine.md 5.9). Nothing is given up for them, and none of them is waited for.
+    pub fn warm(&mut self, hot: &[HotExpert]) {
+        hot.iter().for_each(|&hot| self.uses.add(hot));
+        self.hot = hot.iter().map(|hot| hot.id).collect();
+        self.admit_early();
+    }
+
+    /// Goes on reading the hot set, a few records at a time.
+    fn warm_on(&mut self) {
+        while self.tickets.warming() < self.lookahead.reserve.min(self.lookahead.lanes) {
+            let Some(id) = self.hot.pop_front() else { return };
+            let Some(slot) = self.tickets.open_hot(id, &mut self.table) else { continue };
+            if self.issue(id, slot, true).is_err() {
+                // Who needs the record will say what is wrong.
+                self.tickets.drop(id, &mut self.table);
+                self.hot.clear();
+                return;
+            }
+        }
+    }
+
+    /// Reads what a forecast expects a layer to choose, unless it is there. The caller answers for it that no unfinished work
+    /// names a slot that is not held.
+    ///
+    /// # Errors
+    /// When the device gives no slot, or the system no thread.
+    pub fn forecast(&mut self, layer: u32, candidates: &[Candidate]) -> Result<()> {
+        let mut likely: Vec<Candidate> =
+            candidates.iter().copied().filter(|c| c.margin >= self.lookahead.margin).collect();
+        likely.sort_by(|a, b| b.margin.total_cmp(&a.margin).then(a.expert.cmp(&b.expert)));
+        let mut issued = 0;
+        for Candidate { expert, .. } in likely {
+            let id = ExpertId { layer, expert };
+            if issued == self.lookahead.per_layer || self.tickets.waiting() >= self.lookahead.reserve {
+                break;
+            }
+            let Some(slot) = self.tickets.open(id, &mut self.table) else { continue };
+            if let Err(error) = self.issue(id, slot, false) {
+                self.tickets.drop(id, &mut self.table);
+                return Err(error);
+            }
+            if self.mutation == Mutation::EarlyEntry {
+                self.tickets.enter(id, &mut self.table);
+            }
+            self.tickets.counters.issued += 1;
+            issued += 1;
+        }
+        Ok(())
+    }
+
+    fn issue(&mut self, id: ExpertId, slot: u32, hot: bool) -> Result<()> {
+        let miss = Miss { id, slot, evicted: false };
+        let pieces = self.pieces(self.files(id.layer)?, &miss);
+        let writer = self.backend.open_slot(&self.pool, slot)?;
+        self.ahead.issue(id, Job { writer, pieces, hot })
+    }
+
+    /// Says what a layer has chosen, before any of it is acquired: what was read early for it in vain gives its slot back.
+    pub fn close(&mut self, layer: u32, chosen: &[u32]) {
+        self.tickets.close(layer, chosen, &mut self.table, &mut self.ahead.desk());
     }
 
     /// Splits a layer's distinct experts into groups that can be acquired one after the other, each released before the
@@ -122,64 +271,192 @@ impl ExpertCache {
     /// The error of the first record that cannot be read, is damaged, or has no slot. Nothing of this call is pinned then,
     /// and none of its misses is resident.
     pub fn acquire(&mut self, layer: u32, experts: &[u32], lane: Lane) -> Result<Vec<u32>> {
+        self.uses.count(layer, experts);
+        self.join(layer, experts);
         let claim = self.table.claim(layer, experts)?;
+        self.fill(&claim, lane, || Ok(()))?;
+        Ok(self.handed_out(claim.slots, &claim.misses))
+    }
+
+    /// As [`ExpertCache::acquire`], with something to do for those that have a slot while the others are read (engine.md
+    /// 5.4): `early` gets them as pairs of expert and slot. Returns the pairs that it did not get: all of them, `early` not
+    /// being called, when there is nothing to read or nothing to do beside.
+    ///
+    /// # Errors
+    /// As [`ExpertCache::acquire`], and that of `early`.
+    pub fn acquire_beside(
+        &mut self,
+        layer: u32,
+        experts: &[u32],
+        lane: Lane,
+        early: impl FnOnce(&[(u32, u32)]) -> ss_backend::Result<()>,
+    ) -> Result<Vec<(u32, u32)>> {
+        self.uses.count(layer, experts);
+        self.close(layer, experts);
+        let (joined, wanted): (Vec<u32>, Vec<u32>) =
+            experts.iter().partition(|&&expert| self.is_on_its_way(ExpertId { layer, expert }));
+        let claim = self.table.claim(layer, &wanted)?;
+        let slots = self.handed_out(claim.slots.clone(), &claim.misses);
+        let (mut late, ready): (Vec<_>, Vec<_>) = (wanted.iter().copied().zip(slots))
+            .partition(|(expert, _)| claim.misses.iter().any(|miss| miss.id.expert == *expert));
+        let idle = ready.is_empty() || (late.is_empty() && joined.is_empty());
+        if idle {
+            late.extend(&ready);
+        }
+        if claim.misses.is_empty() && !idle {
+            self.held_by(&claim, || Ok(early(&ready)?))?;
+        } else {
+            self.fill(&claim, lane, || if idle { Ok(()) } else { Ok(early(&ready)?) })?;
+        }
+        self.join(layer, &joined);
+        if !joined.is_empty() {
+            let claim = self.table.claim(layer, &joined)?;
+            self.fill(&claim, lane, || Ok(()))?;
+            late.extend(joined.into_iter().zip(claim.slots));
+        }
+        Ok(late)
+    }
+
+    /// Whether an expert is being read early; if not, the demand reads it.
+    fn is_on_its_way(&mut self, id: ExpertId) -> bool {
+        self.tickets.is_on_its_way(id, &mut self.table, &mut self.ahead.desk())
+    }
+
+    /// Waits for experts that are being read early, and enters those that can be read.
+    fn join(&mut self, layer: u32, experts: &[u32]) {
+        for &expert in experts {
+            let id = ExpertId { layer, expert };
+            if !self.is_on_its_way(id) {
+                continue;
+            }
+            let started = Instant::now();
+            let well = self.ahead.join(id);
+            self.counters.waited += started.elapsed();
+            self.tickets.joined(id, well, &mut self.table);
+        }
+    }
+
+    /// Publishes a claim without misses, having done something that needs its slots held.
+    fn held_by(&mut self, claim: &Claim, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.counters.hits += claim.slots.len() as u64;
+        if let Err(error) = work() {
+            self.table.abandon(claim);
+            return Err(error);
+        }
+        self.held.extend_from_slice(&claim.slots);
+        Ok(())
+    }
+
+    /// Reads the misses of a claim, doing something `beside`, and publishes it.
+    fn fill(&mut self, claim: &Claim, lane: Lane, beside: impl FnOnce() -> Result<()>) -> Result<()> {
         let misses = claim.misses.len() as u64;
-        self.counters.hits += experts.len() as u64 - misses;
+        self.counters.hits += claim.slots.len() as u64 - misses;
         self.counters.misses += misses;
         self.counters.evictions += claim.misses.iter().filter(|miss| miss.evicted).count() as u64;
         if misses > 0 {
+            let _demand = self.ahead.yield_to_demand();
             let started = Instant::now();
-            let brought = self.bring(layer, &claim.misses, lane);
+            let brought = self.bring(&self.pool, &claim.misses, lane, beside);
             self.counters.waited += started.elapsed();
             match brought {
                 Ok(bytes) => self.counters.bytes_read += bytes,
                 Err(error) => {
-                    self.table.abandon(&claim);
+                    self.table.abandon(claim);
                     return Err(error);
                 }
             }
             self.counters.records += misses;
         }
-        self.table.publish(&claim);
+        self.table.publish(claim);
         self.held.extend_from_slice(&claim.slots);
-        Ok(self.handed_out(claim))
+        Ok(())
     }
 
-    /// Undoes the pins of every [`ExpertCache::acquire`] since the last release. The caller answers for it that no
-    /// unfinished work names the slots.
+    /// Undoes the pins of every [`ExpertCache::acquire`] and [`ExpertCache::hold`] since the last release. The caller
+    /// answers for it that no unfinished work names the slots.
     pub fn release(&mut self) {
         self.table.release(&self.held);
         self.held.clear();
     }
 
-    /// Reads records into their slots and returns the number of bytes.
-    fn bring(&self, layer: u32, misses: &[Miss], lane: Lane) -> Result<u64> {
-        let files = self.files(layer)?;
-        let misses: Vec<Miss> = misses.iter().copied().filter(|miss| !self.skips(miss)).collect();
-        let mut writers = Vec::with_capacity(misses.len());
-        for miss in &misses {
-            writers.push(self.backend.open_slot(&self.pool, miss.slot)?);
+    /// Reads a layer's distinct experts into slots of another pool of the same layout, one after the other from slot `first`;
+    /// the table hears nothing of it. The caller answers for it that no unfinished work names those slots.
+    ///
+    /// # Errors
+    /// The error of the first record that cannot be read or is damaged.
+    pub fn stage(&mut self, pool: &Pool, first: u32, layer: u32, experts: &[u32]) -> Result<()> {
+        let placed = experts.iter().zip(first..);
+        let misses: Vec<Miss> =
+            placed.map(|(&expert, slot)| Miss { id: ExpertId { layer, expert }, slot, evicted: true }).collect();
+        self.counters.misses += misses.len() as u64;
+        let _demand = self.ahead.yield_to_demand();
+        let started = Instant::now();
+        let read = self.bring(pool, &misses, Lane::Bulk, || Ok(()));
+        self.counters.waited += started.elapsed();
+        self.counters.bytes_read += read?;
+        self.counters.records += misses.len() as u64;
+        Ok(())
+    }
+
+    /// Reads records into their slots, doing something `beside`, and returns the number of bytes. A record that somebody
+    /// waits for is on its way to its slot while others are still being read.
+    fn bring(&self, pool: &Pool, misses: &[Miss], lane: Lane, beside: impl FnOnce() -> Result<()>) -> Result<u64> {
+        let mut records = Vec::with_capacity(misses.len());
+        for miss in misses.iter().filter(|miss| !self.skips(miss)) {
+            records.push((self.backend.open_slot(pool, miss.slot)?, miss));
         }
-        let mut reads = Vec::new();
-        for (writer, miss) in writers.iter_mut().zip(&misses) {
-            carve(writer.bytes(), &self.pieces(files, miss), &mut reads)?;
-        }
-        let bytes = self.lanes.read(lane, &*self.source, reads)?;
-        self.check(&mut writers, &misses, lane)?;
-        for writer in writers {
+        let bytes = AtomicU64::new(0);
+        let read = |(mut writer, miss): (Box<dyn SlotWriter>, &Miss)| -> Result<()> {
+            bytes.fetch_add(self.read_record(writer.bytes(), miss, lane)?, Ordering::Relaxed);
             writer.finish()?;
+            match lane {
+                Lane::Demand => Ok(self.backend.flush()?),
+                Lane::Bulk => Ok(()),
+            }
+        };
+        self.lanes.run_beside(lane, records, read, beside)?;
+        Ok(bytes.into_inner())
+    }
+
+    /// Brings a record from host memory or the disk, and returns the bytes that came from the disk.
+    fn read_record(&self, into: &mut [u8], miss: &Miss, lane: Lane) -> Result<u64> {
+        let read = |into: &mut [u8]| self.read_from(&*self.source, into, miss, lane);
+        match &self.ram {
+            Some(ram) => ram.bring(miss.id, lane.into(), into, read),
+            None => read(into),
         }
+    }
+
+    /// Reads a record, all of its pieces at once, and refuses one with a NaN or an infinity, or that is not what was packed.
+    fn read_from(&self, source: &dyn RecordSource, into: &mut [u8], miss: &Miss, lane: Lane) -> Result<u64> {
+        let files = self.files(miss.id.layer)?;
+        let mut reads = Vec::new();
+        carve(into, &self.pieces(files, miss), &mut reads)?;
+        let bytes = self.lanes.read(lane, source, reads)?;
+        check(&self.checkpoint, miss.id, into)?;
         Ok(bytes)
     }
 
-    /// Refuses records with a NaN or an infinity.
-    fn check(&self, writers: &mut [Box<dyn SlotWriter>], misses: &[Miss], lane: Lane) -> Result<()> {
-        let layout = self.pool.layout();
-        let records = writers.iter_mut().zip(misses).collect();
-        self.lanes.run(lane, records, |(writer, miss): (&mut Box<dyn SlotWriter>, &Miss)| {
-            check_record(layout, writer.bytes())
-                .map_err(|bad| self.checkpoint.bad_record(miss.id.layer as usize, miss.id.expert, bad).into())
-        })
+    /// Reads records from `source` into host memory, layer after layer, until it is full; tells bytes done and in all.
+    ///
+    /// # Errors
+    /// The error of the first record that cannot be read or is damaged.
+    pub(crate) fn preload(&self, source: &dyn RecordSource, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        let Some(ram) = &self.ram else { return Ok(()) };
+        let geometry = self.checkpoint.geometry();
+        let layers = (0..geometry.layers.len() as u32 + u32::from(self.checkpoint.has_mtp()))
+            .filter(|&layer| self.files(layer).is_ok());
+        let ids = layers.flat_map(|layer| (0..geometry.experts).map(move |expert| ExpertId { layer, expert }));
+        let records: Vec<ExpertId> = ids.take(ram.unused()).collect();
+        let bytes = |records: usize| records as u64 * self.pool.layout().bytes;
+        for (turn, group) in records.chunks(PRELOAD_GROUP).enumerate() {
+            self.lanes.run(Lane::Bulk, group.to_vec(), |id| {
+                let miss = Miss { id, slot: ss_backend::NONE, evicted: false };
+                ram.keep(id, |into| self.read_from(source, into, &miss, Lane::Bulk)).map(|_| ())
+            })?;
+            progress(bytes(turn * PRELOAD_GROUP + group.len()), bytes(records.len()));
+        }
+        Ok(())
     }
 
     /// Where a layer's records lie, if they can share the pool.
@@ -205,17 +482,29 @@ impl ExpertCache {
         self.mutation == Mutation::StaleSlot && miss.evicted
     }
 
-    fn handed_out(&self, claim: Claim) -> Vec<u32> {
-        let mut slots = claim.slots;
+    fn handed_out(&self, mut slots: Vec<u32>, misses: &[Miss]) -> Vec<u32> {
         if self.mutation == Mutation::MisorderedSlots {
-            slots.sort_by_key(|slot| claim.misses.iter().any(|miss| miss.slot == *slot));
+            slots.sort_by_key(|slot| misses.iter().any(|miss| miss.slot == *slot));
         }
         slots
     }
 }
 
+/// Records that are read into host memory between two reports of progress.
+const PRELOAD_GROUP: usize = 64;
+
+/// Refuses a record with a NaN or an infinity, and a packed one that is not what was packed.
+pub(crate) fn check(checkpoint: &Checkpoint, id: ExpertId, record: &[u8]) -> Result<()> {
+    let layer = id.layer as usize;
+    check_record(checkpoint.expert_layout(), record).map_err(|bad| checkpoint.bad_record(layer, id.expert, bad))?;
+    Ok(checkpoint.check_packed(layer, id.expert, record)?)
+}
+
+/// A pool spares one slot of so many for records that are read early.
+const SPARED_SHARE: usize = 8;
+
 /// Cuts a slot into its pieces, to be read independently of one another.
-fn carve<'a>(slot: &'a mut [u8], pieces: &[Piece], reads: &mut Vec<Read<'a>>) -> Result<()> {
+pub(crate) fn carve<'a>(slot: &'a mut [u8], pieces: &[Piece], reads: &mut Vec<Read<'a>>) -> Result<()> {
     let slot_bytes = slot.len();
     let (mut rest, mut at) = (slot, 0);
     for piece in pieces {

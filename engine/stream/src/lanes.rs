@@ -18,6 +18,9 @@ const BULK: NonZeroU16 = NonZeroU16::new(12).unwrap();
 const DEMAND: NonZeroU16 = NonZeroU16::new(32).unwrap();
 /// More lanes than any disk has queues for are a mistake.
 const MOST: u16 = 256;
+/// A read that somebody waits for is divided at multiples of so many bytes of the file: few misses use all lanes then, and
+/// parts begin where a direct read may begin.
+const PART: u64 = 512 << 10;
 /// How many others each lane wakes when there is work left.
 const WAKES: usize = 2;
 
@@ -72,6 +75,25 @@ pub(crate) struct Read<'a> {
     pub into: &'a mut [u8],
 }
 
+impl<'a> Read<'a> {
+    /// The read in parts that end where a multiple of [`PART`] does.
+    fn parts(self) -> impl Iterator<Item = Read<'a>> {
+        let mut rest = Some(self);
+        std::iter::from_fn(move || {
+            let Read { range, into } = rest.take()?;
+            let take = PART - range.offset % PART;
+            if range.bytes <= take {
+                return Some(Read { range, into });
+            }
+            // The memory is shorter than the range only by a fault, which the source refuses.
+            let (now, later) = into.split_at_mut(into.len().min(take as usize));
+            let left = FileRange { offset: range.offset + take, bytes: range.bytes - take, ..range };
+            rest = Some(Read { range: left, into: later });
+            Some(Read { range: FileRange { bytes: take, ..range }, into: now })
+        })
+    }
+}
+
 /// The lanes; clones share them. Threads start with the first call that can use more than one lane.
 #[derive(Clone)]
 pub struct Lanes(Arc<Pools>);
@@ -96,6 +118,10 @@ impl Lanes {
     /// Does all reads and returns the number of bytes.
     pub(crate) fn read(&self, lane: Lane, source: &dyn RecordSource, reads: Vec<Read<'_>>) -> Result<u64> {
         let bytes = reads.iter().map(|read| read.into.len() as u64).sum();
+        let reads = match lane {
+            Lane::Demand => reads.into_iter().flat_map(Read::parts).collect(),
+            Lane::Bulk => reads,
+        };
         self.run(lane, reads, |read| Ok(source.read(read.range, read.into)?))?;
         Ok(bytes)
     }
@@ -106,17 +132,48 @@ impl Lanes {
     /// Of the failures that happened, that of the earliest item.
     pub(crate) fn run<T: Send>(&self, lane: Lane, items: Vec<T>, work: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
         let helpers = self.0.counts.of(lane).min(items.len()).saturating_sub(1);
+        self.run_with(lane, items, work, helpers, || Ok(()))
+    }
+
+    /// As [`Lanes::run`], with something for the caller to do before it becomes a lane itself.
+    pub(crate) fn run_beside<T: Send>(
+        &self,
+        lane: Lane,
+        items: Vec<T>,
+        work: impl Fn(T) -> Result<()> + Sync,
+        beside: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let helpers = self.0.counts.of(lane).saturating_sub(1).min(items.len());
+        self.run_with(lane, items, work, helpers, beside)
+    }
+
+    fn run_with<T: Send>(
+        &self,
+        lane: Lane,
+        items: Vec<T>,
+        work: impl Fn(T) -> Result<()> + Sync,
+        helpers: usize,
+        beside: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let queue = Queue {
             left: Mutex::new(items.into_iter().enumerate()),
             failure: Mutex::new(None),
             helpers: AtomicUsize::new(helpers),
             work,
         };
-        if helpers == 0 {
+        let aside = if helpers == 0 {
+            let aside = beside();
             queue.drain();
+            aside
         } else {
-            self.0.pool(lane)?.in_place_scope(|scope| queue.take_part(scope));
-        }
+            self.0.pool(lane)?.in_place_scope(|scope| {
+                queue.wake(scope);
+                let aside = beside();
+                queue.drain();
+                aside
+            })
+        };
+        aside?;
         match queue.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some((_, error)) => Err(error),
             None => Ok(()),
@@ -160,18 +217,22 @@ where
     I: ExactSizeIterator<Item = (usize, T)> + Send,
     F: Fn(T) -> Result<()> + Sync,
 {
-    /// Wakes two more lanes while there is work, then works. Waking in a tree costs a cached read next to nothing, for the
-    /// caller is done before the others are up, and a slow disk has all lanes busy after a few wake-ups.
     fn take_part<'s>(&'s self, scope: &Scope<'s>) {
+        self.wake(scope);
+        self.drain();
+    }
+
+    /// Wakes two more lanes while there is work, each of which wakes others. Waking in a tree costs a cached read next to
+    /// nothing, for the caller is done before the others are up, and a slow disk has all lanes busy after a few wake-ups.
+    fn wake<'s>(&'s self, scope: &Scope<'s>) {
         for _ in 0..WAKES {
             let one_less = |n: usize| n.checked_sub(1);
-            let enough = lock(&self.left).len() < 2;
+            let enough = lock(&self.left).len() == 0;
             if enough || self.helpers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err() {
                 break;
             }
             scope.spawn(|scope| self.take_part(scope));
         }
-        self.drain();
     }
 
     fn drain(&self) {

@@ -14,6 +14,10 @@ pub enum Mutation {
     SwapPieces,
     /// Slots are handed out resident experts first, instead of in the order that was asked for.
     MisorderedSlots,
+    /// A record that is read early gets its entry before it is read.
+    EarlyEntry,
+    /// A record that takes the place of another in host memory is not read.
+    StaleRam,
     /// An n-gram row that comes from the cache is rounded to BF16.
     RoundedHits,
 }

@@ -44,6 +44,8 @@ pub struct NgramRows {
     table: usize,
     /// Shape and format of one row.
     row: Matrix,
+    /// Bytes of a row as they are read: the row, and what a pack stores behind it.
+    stored: usize,
     cache: RowCache,
     counters: NgramCounters,
     mutation: Mutation,
@@ -59,6 +61,7 @@ impl NgramRows {
         let shard = shard.ok_or_else(|| Error::Fault(format!("n-gram table {table}, which does not exist")))?;
         let row = Matrix { rows: 1, ..shard };
         Ok(NgramRows {
+            stored: checkpoint.ngram_stored_bytes(table).unwrap_or(row.bytes()) as usize,
             source: options.source.unwrap_or_else(|| checkpoint.clone()),
             checkpoint,
             lanes: options.lanes,
@@ -73,6 +76,11 @@ impl NgramRows {
     /// Numbers of a row.
     pub fn width(&self) -> usize {
         self.row.cols as usize
+    }
+
+    /// Whether all of these rows can be had without reading.
+    pub fn holds(&self, rows: &[u64]) -> bool {
+        rows.iter().all(|&row| self.cache.holds(row))
     }
 
     /// What was done so far.
@@ -113,12 +121,16 @@ impl NgramRows {
 
         let records = self.read(&distinct, lane)?;
         let row_bytes = self.row.bytes() as usize;
-        for (group, record) in groups.iter().zip(records.chunks_exact(row_bytes)) {
+        for (row, stored) in distinct.iter().zip(records.chunks_exact(self.stored)) {
+            self.checkpoint.check_ngram_row(self.table, *row, stored)?;
+        }
+        let records = || records.chunks_exact(self.stored).map(|stored| &stored[..row_bytes]);
+        for (group, record) in groups.iter().zip(records()) {
             for &(row, place) in *group {
                 self.decode(row, record, &mut out[place * width..][..width])?;
             }
         }
-        for (row, record) in distinct.iter().zip(records.chunks_exact(row_bytes)) {
+        for (row, record) in distinct.iter().zip(records()) {
             self.counters.evictions += u64::from(self.cache.insert(*row, record));
         }
         Ok(())
@@ -139,8 +151,9 @@ impl NgramRows {
         if decode_row(self.row, record, out) {
             return Ok(());
         }
-        let info = self.checkpoint.ngram_row(self.table, row)?;
-        let path = self.checkpoint.file(info.scales.unwrap_or(info.codes).file)?.path().to_owned();
+        let scales = self.checkpoint.ngram_pieces(self.table, row)?.last();
+        let file = scales.map(|range| self.checkpoint.file(range.file)).transpose()?;
+        let path = file.map_or_else(|| self.checkpoint.dir(), |file| file.path()).to_owned();
         Err(Error::DamagedRow { path, row, table: self.table })
     }
 
@@ -154,7 +167,7 @@ impl NgramRows {
         self.counters.bytes_read += self.lanes.read(lane, &*self.source, carve(&mut scratch, &runs))?;
         self.counters.reads += runs.len() as u64;
 
-        let mut records = vec![0; rows.len() * self.row.bytes() as usize];
+        let mut records = vec![0; rows.len() * self.stored];
         let mut rest = &scratch[..];
         for run in runs {
             let (read, others) = rest.split_at(run.range.bytes as usize);
@@ -173,12 +186,12 @@ impl NgramRows {
         let mut pieces = Vec::new();
         let mut at = 0;
         for &row in rows {
-            for range in self.checkpoint.ngram_row(self.table, row)?.ranges() {
+            for range in self.checkpoint.ngram_pieces(self.table, row)? {
                 pieces.push(RowPiece { range, at });
                 at += range.bytes as usize;
             }
         }
-        if at != rows.len() * self.row.bytes() as usize {
+        if at != rows.len() * self.stored {
             return Err(Error::Fault(format!("rows of n-gram table {} that differ in size", self.table)));
         }
         Ok(pieces)

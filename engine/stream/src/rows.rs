@@ -38,6 +38,11 @@ impl RowCache {
         }
     }
 
+    /// Whether a row's record is here.
+    pub fn holds(&self, row: u64) -> bool {
+        self.index.contains_key(&row)
+    }
+
     /// The record of a row, if it is here.
     pub fn get(&mut self, row: u64) -> Option<&[u8]> {
         let place = *self.index.get(&row)?;

@@ -39,7 +39,7 @@ pub struct Claim {
     pub misses: Vec<Miss>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Slot {
     Free,
     Reading,
@@ -187,6 +187,63 @@ impl SlotTable {
         claim.slots.iter().for_each(|&slot| self.unpin(slot));
     }
 
+    /// Sets a slot aside for an expert that is read early; `None` when it has a slot, does not exist, or none can be emptied.
+    /// The slot is held, and has no entry until [`SlotTable::admit`].
+    pub fn reserve(&mut self, id: ExpertId) -> Option<u32> {
+        if self.place(id).is_none() || self.slot(id).is_some() {
+            return None;
+        }
+        let (slot, _) = self.empty_slot()?;
+        self.slots[slot as usize] = Slot::Reading;
+        self.pin(slot);
+        Some(slot)
+    }
+
+    /// As [`SlotTable::reserve`], and `None` too when no slot is free: nothing is given up for the expert.
+    pub fn reserve_free(&mut self, id: ExpertId) -> Option<u32> {
+        if self.free.is_empty() { None } else { self.reserve(id) }
+    }
+
+    /// Enters an expert whose bytes are in the slot that was set aside for it, and lets go of the slot.
+    pub fn admit(&mut self, id: ExpertId, slot: u32) {
+        if let Some(place) = self.place(id).filter(|_| self.slot(id).is_none()) {
+            self.index[place] = slot;
+            self.changed.insert(id.layer);
+            self.slots[slot as usize] = Slot::Resident(id);
+            self.policy.touch(slot);
+            self.unpin(slot);
+        } else {
+            self.give_back(slot);
+        }
+    }
+
+    /// Frees a slot that was set aside.
+    pub fn give_back(&mut self, slot: u32) {
+        self.slots[slot as usize] = Slot::Free;
+        self.policy.forget(slot);
+        self.free.push(slot);
+        self.unpin(slot);
+    }
+
+    /// Removes a resident expert that nobody holds, so that its slot is the next to be used.
+    pub fn expire(&mut self, id: ExpertId) {
+        let Some((slot, place)) = self.slot(id).zip(self.place(id)) else { return };
+        if self.pins.get(slot as usize) == Some(&0) {
+            self.index[place] = NONE;
+            self.changed.insert(id.layer);
+            self.slots[slot as usize] = Slot::Free;
+            self.policy.forget(slot);
+            self.free.push(slot);
+        }
+    }
+
+    /// Pins the slots of those of a layer's experts that are resident, and returns these slots.
+    pub fn hold(&mut self, layer: u32, experts: &[u32]) -> Vec<u32> {
+        let slots: Vec<u32> = experts.iter().filter_map(|&expert| self.slot(ExpertId { layer, expert })).collect();
+        slots.iter().for_each(|&slot| self.pin(slot));
+        slots
+    }
+
     /// Undoes one pin of each slot; [`NONE`] and slots that are not pinned are left alone.
     pub fn release(&mut self, slots: &[u32]) {
         slots.iter().for_each(|&slot| self.unpin(slot));
@@ -244,5 +301,60 @@ impl SlotTable {
             *pins -= 1;
             self.pinned -= usize::from(*pins == 0);
         }
+    }
+}
+
+#[cfg(test)]
+impl SlotTable {
+    /// The same table with another policy.
+    pub(crate) fn twin(&self, policy: Box<dyn Eviction>) -> Self {
+        SlotTable {
+            index: self.index.clone(),
+            slots: self.slots.clone(),
+            pins: self.pins.clone(),
+            free: self.free.clone(),
+            changed: self.changed.clone(),
+            policy,
+            ..*self
+        }
+    }
+
+    /// All that the table will do depends on this and on its policy.
+    pub(crate) fn hash(&self, into: &mut impl std::hash::Hasher) {
+        use std::hash::Hash;
+        (&self.index, &self.slots, &self.pins, &self.free, &self.changed).hash(into);
+    }
+
+    /// Gives the slots other numbers: `names` are the numbers from 0 on, in another order.
+    pub(crate) fn rename(&mut self, names: &[u32]) {
+        let old = self.slots.iter().copied().zip(self.pins.iter().copied());
+        let mut named: Vec<_> = names.iter().copied().zip(old).collect();
+        named.sort_unstable_by_key(|(name, _)| *name);
+        (self.slots, self.pins) = named.into_iter().map(|(_, slot)| slot).unzip();
+        for slot in self.index.iter_mut().chain(&mut self.free) {
+            *slot = names.get(*slot as usize).copied().unwrap_or(NONE);
+        }
+    }
+
+    /// Slots that have an entry, in the order of their experts, then those that are free, in the order of their use.
+    pub(crate) fn settled(&self) -> impl Iterator<Item = u32> {
+        self.index.iter().chain(self.free.iter().rev()).copied().filter(|slot| *slot != NONE)
+    }
+
+    /// Slots that are being read into.
+    pub(crate) fn reading(&self) -> usize {
+        self.slots.iter().filter(|slot| **slot == Slot::Reading).count()
+    }
+
+    /// Whether every slot is either free, once, or the only one of an expert whose entry names it.
+    pub(crate) fn is_whole(&self) -> bool {
+        let free: BTreeSet<u32> = self.free.iter().copied().collect();
+        let entered = self.residents().all(|(id, slot)| self.slot(id) == Some(slot));
+        let named = self.index.iter().filter(|slot| **slot != NONE).count();
+        entered
+            && named == self.residents().count()
+            && free.len() == self.free.len()
+            && free.iter().all(|slot| self.slots.get(*slot as usize) == Some(&Slot::Free))
+            && free.len() + named + self.reading() == self.slots.len()
     }
 }

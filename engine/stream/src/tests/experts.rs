@@ -92,6 +92,24 @@ fn held_slots_stay_until_they_are_released() -> Outcome {
 }
 
 #[test]
+fn what_the_device_found_is_held_for_the_work_to_come_until_it_is_released() -> Outcome {
+    let mut bench = Bench::new(&dev(), Setup::default())?;
+    for layer in 0..3 {
+        bench.acquire(layer, &[0, 1, 2, 3])?;
+    }
+    bench.cache.release();
+    bench.cache.found(0, &[1, 3]);
+    bench.cache.hold(0, &[1, 3]);
+    let others: Vec<u32> = (0..10).collect();
+    assert!(bench.acquire(3, &others)?, "all but two slots can be given up");
+    assert!(bench.acquire(0, &[1, 3])?);
+    assert_eq!(bench.cache.counters().records, 22, "what is held is not read again");
+    bench.cache.release();
+    assert_eq!(bench.cache.table().unpinned(), 12);
+    Ok(())
+}
+
+#[test]
 fn the_number_of_lanes_and_the_order_in_which_reads_end_change_nothing() -> Outcome {
     let checkpoint = dev();
     let slots_after = |lanes, source| -> crate::Result<_> {

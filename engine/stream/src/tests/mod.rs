@@ -2,7 +2,14 @@
 
 mod experts;
 mod failures;
+mod hot;
+mod lanes;
+mod mirror;
 mod ngram;
+mod packed;
+mod protocol;
+mod ram;
 mod slots;
 mod store;
 mod support;
+mod throttle;

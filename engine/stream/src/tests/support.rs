@@ -13,7 +13,10 @@ use ss_backend::{
 };
 use ss_checkpoint::{Checkpoint, FileRange};
 
-use crate::{ExpertCache, ExpertId, ExpertOptions, LaneCounts, Lanes, Mutation, RecordSource};
+use crate::{
+    ExpertCache, ExpertId, ExpertOptions, LaneCounts, Lanes, LookaheadOptions, Mutation, RecordSource, Store,
+    StoreOptions,
+};
 
 pub type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 
@@ -265,6 +268,7 @@ impl Bench {
             lanes: Lanes::new(LaneCounts::new(setup.lanes, setup.lanes)?),
             source: setup.source,
             mutation: setup.mutation,
+            lookahead: LookaheadOptions::default(),
         };
         let cache = ExpertCache::with_options(device.clone(), checkpoint.clone(), options)?;
         Ok(Bench { cache, device, checkpoint: checkpoint.clone() })
@@ -272,20 +276,11 @@ impl Bench {
 
     /// Whether a slot holds an expert's record as it is in the file.
     pub fn holds(&self, slot: u32, id: ExpertId) -> bool {
-        let layout = *self.cache.pool().layout();
-        let mut record = vec![0; layout.bytes as usize];
-        let read = self.checkpoint.read_expert(id.layer as usize, id.expert, &mut record);
-        let found = self.slot_bytes(slot);
-        let same = |span: ss_backend::Span| {
-            let piece = span.offset as usize..(span.offset + span.bytes) as usize;
-            found[piece.clone()] == record[piece]
-        };
-        read.is_ok() && layout.pieces().all(same)
+        holds(&self.cache, &self.checkpoint, slot, id)
     }
 
     pub fn slot_bytes(&self, slot: u32) -> Vec<u8> {
-        let slots = self.cache.pool().memory::<Slots>().expect("a pool of the test device");
-        slots.slots[slot as usize].lock().unwrap_or_else(PoisonError::into_inner).clone()
+        slot_bytes(&self.cache, slot)
     }
 
     /// Every resident expert whose slot does not hold its record.
@@ -300,4 +295,47 @@ impl Bench {
         Ok(slots.len() == experts.len()
             && pairs.into_iter().all(|(&slot, &expert)| self.holds(slot, ExpertId { layer, expert })))
     }
+}
+
+/// A store over the test device, with its parts at hand.
+pub struct Stored {
+    pub store: Store,
+    checkpoint: Arc<Checkpoint>,
+}
+
+impl Stored {
+    pub fn new(checkpoint: &Arc<Checkpoint>, options: StoreOptions) -> crate::Result<Self> {
+        let store = Store::open(Device::new(), checkpoint.clone(), options)?;
+        Ok(Stored { store, checkpoint: checkpoint.clone() })
+    }
+
+    pub fn slot_bytes(&self, slot: u32) -> Vec<u8> {
+        slot_bytes(&self.store.experts, slot)
+    }
+
+    /// As [`Bench::acquire`].
+    pub fn acquire(&mut self, layer: u32, experts: &[u32], lane: crate::Lane) -> crate::Result<bool> {
+        let slots = self.store.experts.acquire(layer, experts, lane)?;
+        let held = |(&slot, &expert): (&u32, &u32)| {
+            holds(&self.store.experts, &self.checkpoint, slot, ExpertId { layer, expert })
+        };
+        Ok(slots.len() == experts.len() && slots.iter().zip(experts).all(held))
+    }
+}
+
+fn slot_bytes(cache: &ExpertCache, slot: u32) -> Vec<u8> {
+    let slots = cache.pool().memory::<Slots>().expect("a pool of the test device");
+    slots.slots[slot as usize].lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+fn holds(cache: &ExpertCache, checkpoint: &Checkpoint, slot: u32, id: ExpertId) -> bool {
+    let layout = *cache.pool().layout();
+    let mut record = vec![0; layout.bytes as usize];
+    let read = checkpoint.read_expert(id.layer as usize, id.expert, &mut record);
+    let found = slot_bytes(cache, slot);
+    let same = |span: ss_backend::Span| {
+        let piece = span.offset as usize..(span.offset + span.bytes) as usize;
+        found[piece.clone()] == record[piece]
+    };
+    read.is_ok() && layout.pieces().all(same)
 }

@@ -1,0 +1,226 @@
+//! Owns: the lanes that read records early, because a forecast says that the next layer will want them (engine.md 5.6).
+//! Refuses: forecasting, slots, and reads that somebody waits for; those go first.
+//! Invariants: a lane has let go of a slot before the desk says that its read has ended; why a read failed is forgotten, so
+//! that the error is the demand read's if there is one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use ss_backend::{Backend, SlotWriter};
+use ss_checkpoint::{Checkpoint, Piece};
+
+use crate::desk::Desk;
+use crate::experts::{carve, check};
+use crate::ram::{RamRecords, Room};
+use crate::{ExpertId, RecordSource, Result};
+
+/// How records are read early.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LookaheadOptions {
+    /// Whether they are at all.
+    pub on: bool,
+    /// A candidate is read if its logit exceeds that of the last choice by at least this: the forecast is seldom right
+    /// about closer ones.
+    pub margin: f32,
+    /// Most records of a layer.
+    pub per_layer: usize,
+    /// Reads at once.
+    pub lanes: usize,
+    /// Most slots that may wait for records at once; a small pool spares an eighth.
+    pub reserve: usize,
+}
+
+impl Default for LookaheadOptions {
+    /// The figures of engine.md 5.6.
+    fn default() -> Self {
+        LookaheadOptions { on: true, margin: 0.062, per_layer: 16, lanes: 16, reserve: 64 }
+    }
+}
+
+/// What became of records that were read early.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LookaheadCounters {
+    /// Reads asked for.
+    pub issued: u64,
+    /// Records that were in their slots when their layer chose them.
+    pub adopted: u64,
+    /// Records that were still being read then, and waited for.
+    pub joined: u64,
+    /// Records that were not chosen.
+    pub expired: u64,
+    /// Bytes of expired records that were read all the same.
+    pub wasted_bytes: u64,
+}
+
+impl LookaheadCounters {
+    /// What was done since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        LookaheadCounters {
+            issued: self.issued - earlier.issued,
+            adopted: self.adopted - earlier.adopted,
+            joined: self.joined - earlier.joined,
+            expired: self.expired - earlier.expired,
+            wasted_bytes: self.wasted_bytes - earlier.wasted_bytes,
+        }
+    }
+}
+
+/// A read to be made.
+pub(crate) struct Job {
+    pub writer: Box<dyn SlotWriter>,
+    pub pieces: Vec<Piece>,
+    /// Whether it is for the hot set, which comes after all forecasts.
+    pub hot: bool,
+}
+
+/// The lanes and their queue.
+pub(crate) struct Lookahead {
+    shared: Arc<Shared>,
+    lanes: Vec<JoinHandle<()>>,
+    most_lanes: usize,
+}
+
+struct Shared {
+    backend: Arc<dyn Backend>,
+    source: Arc<dyn RecordSource>,
+    ram: Option<Arc<RamRecords>>,
+    checkpoint: Arc<Checkpoint>,
+    desk: Mutex<Desk<Job>>,
+    /// Set once, when the last job is over.
+    over: AtomicBool,
+    /// A job came, a demand ended, or all is over.
+    work: Condvar,
+    /// A ticket has come further.
+    done: Condvar,
+}
+
+impl Lookahead {
+    /// No lane is started before the first job.
+    pub fn new(
+        backend: Arc<dyn Backend>,
+        checkpoint: Arc<Checkpoint>,
+        source: Arc<dyn RecordSource>,
+        ram: Option<Arc<RamRecords>>,
+        most_lanes: usize,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            backend,
+            checkpoint,
+            source,
+            ram,
+            desk: Mutex::default(),
+            over: AtomicBool::new(false),
+            work: Condvar::new(),
+            done: Condvar::new(),
+        });
+        Lookahead { shared, lanes: Vec::new(), most_lanes: most_lanes.max(1) }
+    }
+
+    /// Queues a job. Where a lane that it needs cannot be started it is not queued, so that its slot is the caller's again.
+    pub fn issue(&mut self, id: ExpertId, job: Job) -> Result<()> {
+        let wanted = (self.desk().load() + 1).min(self.most_lanes);
+        while self.lanes.len() < wanted {
+            let (shared, number) = (self.shared.clone(), self.lanes.len());
+            let lane = std::thread::Builder::new()
+                .name(format!("ss-read-ahead-{number}"))
+                .spawn(move || shared.serve())
+                .map_err(|cause| crate::Error::Threads { threads: wanted, cause: cause.to_string() })?;
+            self.lanes.push(lane);
+        }
+        match job.hot {
+            true => self.desk().issue_late(id, job),
+            false => self.desk().issue(id, job),
+        }
+        self.shared.work.notify_one();
+        Ok(())
+    }
+
+    /// Where the jobs stand; no lane begins or ends one while it is held.
+    pub fn desk(&self) -> MutexGuard<'_, Desk<Job>> {
+        self.shared.desk.lock()
+    }
+
+    /// Waits for a job that has begun, says whether its record is there, and forgets it.
+    pub fn join(&self, id: ExpertId) -> bool {
+        let mut desk = self.desk();
+        loop {
+            match desk.ended(id) {
+                Some(well) => {
+                    desk.forget(id);
+                    return well;
+                }
+                None => self.shared.done.wait(&mut desk),
+            }
+        }
+    }
+
+    /// Holds back reads that have not begun until the guard is gone.
+    pub fn yield_to_demand(&self) -> Demand {
+        self.desk().demand();
+        Demand(self.shared.clone())
+    }
+}
+
+impl Drop for Lookahead {
+    fn drop(&mut self) {
+        {
+            let mut desk = self.desk();
+            self.shared.over.store(true, Ordering::Relaxed);
+            desk.clear();
+        }
+        self.shared.work.notify_all();
+        for lane in self.lanes.drain(..) {
+            // A lane that panicked has said so already.
+            let _ = lane.join();
+        }
+    }
+}
+
+/// A demand under way.
+pub(crate) struct Demand(Arc<Shared>);
+
+impl Drop for Demand {
+    fn drop(&mut self) {
+        self.0.desk.lock().demand_over();
+        self.0.work.notify_all();
+    }
+}
+
+impl Shared {
+    /// A lane: job after job until all is over.
+    fn serve(&self) {
+        let mut desk = self.desk.lock();
+        while !self.over.load(Ordering::Relaxed) {
+            let Some((id, job)) = desk.take() else {
+                self.work.wait(&mut desk);
+                continue;
+            };
+            drop(desk);
+            let well = self.read(id, job).is_ok();
+            desk = self.desk.lock();
+            desk.end(id, well);
+            self.done.notify_all();
+        }
+    }
+
+    fn read(&self, id: ExpertId, job: Job) -> Result<()> {
+        let Job { mut writer, pieces, .. } = job;
+        let read = |into: &mut [u8]| -> Result<u64> {
+            let mut reads = Vec::new();
+            carve(into, &pieces, &mut reads)?;
+            for read in reads {
+                self.source.read(read.range, read.into)?;
+            }
+            check(&self.checkpoint, id, into)?;
+            Ok(pieces.iter().map(|piece| piece.range.bytes).sum())
+        };
+        match &self.ram {
+            Some(ram) => ram.bring(id, Room::Displace, writer.bytes(), read)?,
+            None => read(writer.bytes())?,
+        };
+        writer.finish()?;
+        Ok(self.backend.flush()?)
+    }
+}
