@@ -1,0 +1,22 @@
+//! Owns: traces of the experts that tokens chose: writing them, reading them, making them up, and what a slot pool would
+//! have found under a policy (engine.md 5.8).
+//! Refuses: the model and its device; whoever runs a model hands its choices over.
+//! Invariants: the pool is the engine's own slot table, and CLOCK its own policy; the same trace gives the same figures.
+
+mod assembly;
+mod error;
+mod figures;
+mod file;
+mod made;
+mod policy;
+mod simulate;
+mod trace;
+
+pub use assembly::Assembly;
+pub use error::{Error, Result};
+pub use figures::Figures;
+pub use file::{TraceReader, TraceWriter};
+pub use made::{Made, PERSISTENCE};
+pub use policy::Policy;
+pub use simulate::{Counts, Outcome, simulate};
+pub use trace::{Pass, Shape, Token, Trace};
