@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use ss_model::{Cancel, Error, Model, Pass, Result, State, Want};
+use ss_model::{Cancel, Error, Likeliest, Model, Pass, Result, State, Want};
 
 use crate::repetition;
 use crate::sampler::{Sampler, SamplerSettings};
@@ -121,8 +121,10 @@ pub fn generate(
         decode: Duration::ZERO,
         decode_steps: 0,
     };
+    let mut sampler = Sampler::new(&request.sampling, request.vocabulary);
+    model.begin_reply(&sampler.logit_settings(), &request.prompt)?;
     let started = Instant::now();
-    let logits = match prefill(model, state, request, cancel, listen) {
+    let first = match prefill(model, state, request, cancel, listen) {
         Err(Error::Cancelled) => {
             run.finish = Finish::Cancelled;
             run.prefill = started.elapsed();
@@ -132,7 +134,12 @@ pub fn generate(
     };
     run.prefill = started.elapsed();
     let started = Instant::now();
-    let ended = decode(model, state, request, cancel, Draws { logits, limit }, &mut run, listen);
+    let first = match sampler.sample_listed(&first) {
+        Some(id) => id,
+        None => sampler.sample(&model.adjusted_row(0)?),
+    };
+    sampler.advance();
+    let ended = decode(model, state, request, cancel, Draws { sampler, first, limit }, &mut run, listen);
     run.decode = started.elapsed();
     match ended {
         Ok(finish) => run.finish = finish,
@@ -148,21 +155,22 @@ fn prefill(
     request: &Request,
     cancel: &Cancel,
     listen: &mut dyn FnMut(Step) -> Flow,
-) -> Result<Vec<f32>> {
+) -> Result<Likeliest> {
     let (total, mut done) = (request.prompt.len(), 0);
-    let mut logits = Vec::new();
+    let mut likeliest = None;
     for ids in request.prompt.chunks(request.prefill_pass.max(1) as usize) {
         done += ids.len();
-        let want = if done == total { Want::Last } else { Want::Nothing };
-        logits = model.forward(state, &Pass::prompt(ids, want), cancel)?.logits;
+        let want = if done == total { Want::Likeliest } else { Want::Nothing };
+        likeliest = model.forward(state, &Pass::prompt(ids, want), cancel)?.likeliest;
         listen(Step::Prefilled { done, total });
     }
-    if logits.is_empty() { Err(Error::Request("a prompt without tokens")) } else { Ok(logits) }
+    likeliest.ok_or(Error::Request("a prompt without tokens"))
 }
 
 /// Where the draws begin and how many there may be.
 struct Draws {
-    logits: Vec<f32>,
+    sampler: Sampler,
+    first: u32,
     limit: u32,
 }
 
@@ -175,15 +183,13 @@ fn decode(
     run: &mut Summary,
     listen: &mut dyn FnMut(Step) -> Flow,
 ) -> Result<Finish> {
-    let mut sampler = Sampler::new(&request.sampling, &request.prompt, request.vocabulary);
-    let mut logits = draws.logits;
-    while (run.output.len() as u32) < draws.limit {
+    let Draws { mut sampler, first: mut token, limit } = draws;
+    let mut decoder = model.decoder(state)?;
+    while (run.output.len() as u32) < limit {
         cancel.check()?;
-        let token = sampler.sample(&logits);
         if request.stop_ids.contains(&token) {
             return Ok(Finish::Stop);
         }
-        sampler.accept(token);
         run.output.push(token);
         if listen(Step::Token(token)) == Flow::Stop {
             return Ok(Finish::Listener);
@@ -191,10 +197,15 @@ fn decode(
         if repetition::is_looping(&run.output) {
             return Ok(Finish::Repeated);
         }
-        if run.output.len() as u32 == draws.limit {
+        if run.output.len() as u32 == limit {
             break;
         }
-        logits = model.forward(state, &Pass::generated(&[token], Want::Last), cancel)?.logits;
+        let likeliest = decoder.step(token, cancel)?;
+        token = match sampler.sample_listed(&likeliest) {
+            Some(id) => id,
+            None => sampler.sample(&decoder.adjusted_row()?),
+        };
+        sampler.advance();
         run.decode_steps += 1;
     }
     Ok(Finish::Length)

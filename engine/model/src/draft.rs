@@ -57,7 +57,8 @@ impl Model {
         draft.timeline.extend(&positions, self.shapes.qsa.block);
         self.upload_rows(ids, &positions, &draft.timeline, first)?;
         let rows = Rows { count, form: Form::Generated };
-        let (mut run, all) = self.run(Start { geometry, rows, first, streams: Area::DraftStreams, dry: false, cancel });
+        let (mut run, all, _) =
+            self.run(Start { geometry, rows, first, streams: Area::DraftStreams, admits: false, dry: false, cancel });
         let Some(weights) = &all.draft else { return Err(Error::NoDraftHead) };
         take_streams(&mut run, source)?;
         run.rec.at(Scope::Mtp, Stage::Embed).embed(Embed {
@@ -80,10 +81,10 @@ impl Model {
             scratch: run.work.at(Area::DraftNormed),
             out: run.streams.clone(),
         });
-        run.layer(geometry.layers.len() as u32, Scope::Mtp, &weights.layer, &mut draft.mixer, None)?;
+        run.layer(geometry.layers.len() as u32, Scope::Mtp, &weights.layer, &mut draft.mixer, None, None)?;
         let wanted = match want {
             Want::Nothing => count..count,
-            Want::Last => count - 1..count,
+            Want::Last | Want::Likeliest => count - 1..count,
             Want::All => 0..count,
         };
         let logits = head(&mut run, (&weights.mixer, Scope::Mtp), &all.head, wanted)?;

@@ -1,15 +1,17 @@
 //! Owns: the way of a pass's operations to the device (engine.md 5.3): a pass of few rows as one list whose routers look up
-//! their slots on the device, a longer one layer by layer; and a layer's experts in groups that fit the pool (5.1).
-//! Refuses: what the operations are.
-//! Invariants: experts are given up only while everything submitted is finished; a router whose choices lack a slot is the
-//! last operation that had an effect, and the list goes on right behind it.
+//! their slots on the device, a longer one layer by layer.
+//! Refuses: what the operations are, and how a list is cut into submissions, which is `ride`'s business.
+//! Invariants: experts are given up only while everything submitted is finished, or no unfinished work names them.
 
 use ss_backend::op::Lookup;
-use ss_backend::{Backend, Buffer, NONE, Op, Readback, Recorder, Scope, Submission};
+use ss_backend::{Backend, Buffer, Form, NONE, Op, Readback, Recorder, Scope, Submission, Wanted};
 use ss_checkpoint::Geometry;
-use ss_stream::{ExpertCache, Lane};
+use ss_stream::ExpertCache;
 
 use crate::graph::Run;
+use crate::groups::{Groups, without_shared};
+use crate::ride::{Listing, Rider, Span};
+use crate::sweep::over;
 use crate::weights::MoeLayer;
 use crate::workspace::{Area, HEAD_ROWS, Workspace};
 use crate::{Error, Result};
@@ -24,24 +26,47 @@ pub(crate) enum Drive<'a> {
     Dry(&'a Lookups),
 }
 
-/// A router whose slots the device looks up.
-pub(crate) struct Mark {
-    /// Its layer.
-    pub layer: u32,
-    /// Operations up to and with it.
-    pub after: usize,
-}
-
 /// What routers look up on the device, and what they leave for the host.
 pub(crate) struct Lookups {
     /// `[layers, experts]` u32: a copy of the slot table.
     table: Buffer,
     /// See [`Lookup::control`].
-    control: Buffer,
+    pub control: Buffer,
     experts: u32,
-    choices: u32,
-    /// Routers that the next submission may hold: more after each that found all, one after a miss.
-    span: usize,
+    /// How many routers a submission may hold.
+    pub span: Span,
+    /// What each layer is expected to choose, where that is of use.
+    forecasts: Option<Forecasts>,
+}
+
+/// Where forecasts leave what they expect, a layer at a time (engine.md 5.6).
+pub(crate) struct Forecasts {
+    /// `[rows, choices]` u32 each: experts.
+    pub choices: Vec<Buffer>,
+    /// `[rows, choices]` F32 each: their softmax.
+    pub weights: Vec<Buffer>,
+    /// `[rows, experts]` F32.
+    pub logits: Buffer,
+    /// `[rows, hidden]` F32: what the router of the layer ahead reads.
+    pub u: Buffer,
+    /// `[rows, streams]` F32; nobody reads it.
+    pub inject: Buffer,
+}
+
+impl Forecasts {
+    fn new(backend: &dyn Backend, g: &Geometry) -> Result<Self> {
+        let alloc = |what: &str, width: u32| backend.alloc(what, 4 * u64::from(Lookups::MOST_ROWS * width));
+        let layers = |what: &'static str| -> Result<Vec<Buffer>> {
+            Ok(g.layers.iter().map(|_| alloc(what, g.choices)).collect::<std::result::Result<_, _>>()?)
+        };
+        Ok(Forecasts {
+            choices: layers("forecast choices")?,
+            weights: layers("forecast weights")?,
+            logits: alloc("forecast logits", g.experts)?,
+            u: alloc("forecast u", g.hidden)?,
+            inject: alloc("forecast inject", g.streams)?,
+        })
+    }
 }
 
 impl Lookups {
@@ -49,14 +74,15 @@ impl Lookups {
     pub const MOST_ROWS: u32 = HEAD_ROWS;
 
     /// Memory for a model; the draft layer has the last row.
-    pub fn new(backend: &dyn Backend, g: &Geometry) -> Result<Self> {
+    pub fn new(backend: &dyn Backend, g: &Geometry, forecasts: bool) -> Result<Self> {
         let layers = g.layers.len() as u32 + 1;
         let (experts, choices) = (g.experts, g.choices);
         let words = |count: u32| 4 * u64::from(count);
         let table = backend.alloc("slot table", words(layers * experts))?;
         let control = backend.alloc("control block", words(1 + layers * Self::MOST_ROWS * choices))?;
         backend.upload(&table, 0, bytemuck::cast_slice(&vec![NONE; (layers * experts) as usize]))?;
-        Ok(Lookups { table, control, experts, choices, span: usize::MAX })
+        let forecasts = forecasts.then(|| Forecasts::new(backend, g)).transpose()?;
+        Ok(Lookups { table, control, experts, span: Span::default(), forecasts })
     }
 
     /// What the router of a layer looks up.
@@ -64,8 +90,19 @@ impl Lookups {
         Lookup { layer, table: self.table.clone(), slots: work.at(Area::Slots), control: self.control.clone() }
     }
 
+    /// Where forecasts go, while routers miss often enough for them to be worth their time.
+    pub fn forecasts(&self) -> Option<&Forecasts> {
+        self.forecasts.as_ref().filter(|_| self.span.misses())
+    }
+
+    /// Where the forecast for a layer lies, once one was made: choices and weights.
+    pub fn forecast_of(&self, layer: u32) -> Option<[&Buffer; 2]> {
+        let forecasts = self.forecasts.as_ref()?;
+        Some([forecasts.choices.get(layer as usize)?, forecasts.weights.get(layer as usize)?])
+    }
+
     /// Brings the copy of the slot table up to date.
-    fn sync(&self, backend: &dyn Backend, experts: &mut ExpertCache) -> Result<()> {
+    pub fn sync(&self, backend: &dyn Backend, experts: &mut ExpertCache) -> Result<()> {
         for layer in experts.take_changed() {
             let row = experts.table().layer(layer);
             backend.upload(&self.table, 4 * u64::from(layer * self.experts), bytemuck::cast_slice(row))?;
@@ -79,41 +116,15 @@ impl Lookups {
     }
 }
 
-/// The control block of some rows, on the host.
-struct Control {
-    words: Vec<u32>,
-    /// Choices of a layer.
-    of_layer: usize,
-}
-
-impl Control {
-    /// Room for the layers up to `last`.
-    fn new(last: u32, rows: u32, choices: u32) -> Self {
-        let of_layer = (rows * choices) as usize;
-        Control { words: vec![0; 1 + (last as usize + 1) * of_layer], of_layer }
-    }
-
-    /// The layer whose router missed, if one did.
-    fn halted(&self) -> Option<u32> {
-        self.words.first().copied().filter(|&layer| layer != NONE)
-    }
-
-    /// What the rows of a layer chose, `[rows, choices]`.
-    fn choices(&self, layer: u32, experts: u32) -> Result<&[u32]> {
-        let begin = 1 + layer as usize * self.of_layer;
-        existing(self.words.get(begin..begin + self.of_layer).unwrap_or_default(), experts)
-    }
-}
-
 /// The same choices, all of them of experts that there are.
-fn existing(choices: &[u32], experts: u32) -> Result<&[u32]> {
+pub(crate) fn existing(choices: &[u32], experts: u32) -> Result<&[u32]> {
     match !choices.is_empty() && choices.iter().all(|&expert| expert < experts) {
         true => Ok(choices),
         false => Err(Error::Request("an expert that does not exist")),
     }
 }
 
-fn distinct(choices: &[u32]) -> Vec<u32> {
+pub(crate) fn distinct(choices: &[u32]) -> Vec<u32> {
     let mut distinct = choices.to_vec();
     distinct.sort_unstable();
     distinct.dedup();
@@ -121,12 +132,8 @@ fn distinct(choices: &[u32]) -> Vec<u32> {
 }
 
 impl Run<'_> {
-    fn lane(&self) -> Lane {
-        crate::model::lane(self.rows.form)
-    }
-
     /// Hands what is recorded to the device and starts a new list.
-    fn submit(&mut self) -> Result<Submission> {
+    pub fn submit(&mut self) -> Result<Submission> {
         let submission = self.backend.submit(self.rec.all())?;
         self.rec.clear();
         Ok(submission)
@@ -138,79 +145,36 @@ impl Run<'_> {
             self.submit()?;
             return if parts.is_empty() { Ok(()) } else { Ok(self.backend.read_all(parts)?) };
         }
-        let list = std::mem::replace(&mut self.rec, Recorder::new(self.arithmetic));
-        let marks = std::mem::take(&mut self.marks);
-        let (mut from, mut next) = (0, 0);
-        while from < list.steps().len() {
-            self.cancel.check()?;
-            let ahead = marks.get(next..).unwrap_or_default();
-            (from, next) = match self.stretch(&list, from, ahead, parts)? {
-                Stretch::Ran { marks, until } => (until, next + marks),
-                Stretch::Missed { mark, choices } => {
-                    let missed = &ahead[mark];
-                    (self.bring(&list, missed, &choices)?, next + mark + 1)
-                }
-            };
+        let listing = self.take_listing();
+        let wanted: Vec<_> = parts.iter().map(wanted).collect();
+        let bytes = self.rider()?.ride(&listing, &wanted)?;
+        let mut rest = &bytes[..];
+        for part in parts {
+            let (these, others) = rest.split_at_checked(part.into.len()).ok_or(Error::Request("a short readback"))?;
+            part.into.copy_from_slice(these);
+            rest = others;
         }
         Ok(())
     }
 
-    /// Submits from operation `from` as far as the span goes, and reads what came of it, with `parts` at the end.
-    fn stretch(&mut self, list: &Recorder, from: usize, ahead: &[Mark], parts: &mut [Readback<'_>]) -> Result<Stretch> {
-        let (backend, rows) = (self.backend, self.rows.count);
-        let Drive::Listed(lookups) = &mut self.drive else { return Err(Error::Request("a list in another pass")) };
-        lookups.sync(backend, self.experts)?;
-        let end = list.steps().len();
-        let (marks, until) = match lookups.span.checked_sub(1).and_then(|last| Some((last, ahead.get(last)?))) {
-            // What is left behind the last router is too little for a submission of its own.
-            Some((last, mark)) if last + 1 < ahead.len() => (&ahead[..=last], mark.after),
-            _ => (ahead, end),
-        };
-        backend.submit(list.part(from, until))?;
-        let last = marks.last().map_or(0, |mark| mark.layer);
-        let mut control = Control::new(last, rows, lookups.choices);
-        let source = &lookups.control;
-        let mut wanted = vec![Readback { source, offset: 0, into: bytemuck::cast_slice_mut(&mut control.words) }];
-        if until == end {
-            wanted.extend(parts.iter_mut().map(|part| Readback { into: &mut *part.into, ..*part }));
-        }
-        backend.read_all(&mut wanted)?;
-        // Everything submitted is finished now, so that slots may be taken.
-        self.experts.release();
-        let missed = control.halted().and_then(|layer| marks.iter().position(|mark| mark.layer == layer));
-        for mark in &marks[..missed.unwrap_or(marks.len())] {
-            self.experts.found(mark.layer, &distinct(control.choices(mark.layer, lookups.experts)?));
-        }
-        match missed {
-            None => {
-                lookups.span = lookups.span.saturating_mul(2);
-                Ok(Stretch::Ran { marks: marks.len(), until })
-            }
-            Some(mark) => {
-                lookups.span = 1;
-                lookups.clear(backend)?;
-                let choices = control.choices(marks[mark].layer, lookups.experts)?.to_vec();
-                Ok(Stretch::Missed { mark, choices })
-            }
-        }
+    /// What is recorded so far, for good.
+    pub fn take_listing(&mut self) -> Listing {
+        let list = std::mem::replace(&mut self.rec, Recorder::new(self.arithmetic));
+        Listing { list, marks: std::mem::take(&mut self.marks), rows_at: self.rows_at.take() }
     }
 
-    /// Brings what a router missed; returns the operation that the list goes on with.
-    fn bring(&mut self, list: &Recorder, missed: &Mark, choices: &[u32]) -> Result<usize> {
-        let groups = self.experts.groups(missed.layer, &distinct(choices));
-        if let [group] = &groups[..] {
-            let slots = self.experts.acquire(missed.layer, group, self.lane())?;
-            self.upload_slots(choices, group, &slots)?;
-            return Ok(missed.after);
-        }
-        let halves = list.part(missed.after, missed.after + 2);
-        let Some((site, _)) = halves.steps.first() else {
-            return Err(Error::Request("experts that were not recorded"));
-        };
-        self.rec.at(site.scope, site.stage);
-        let halves: Vec<Op> = halves.steps.iter().map(|(_, op)| op.clone()).collect();
-        self.run_groups(missed.layer, choices, &groups, halves)?;
-        Ok(missed.after + 2)
+    fn rider(&mut self) -> Result<Rider<'_>> {
+        let Drive::Listed(lookups) = &mut self.drive else { return Err(Error::Request("a list in another pass")) };
+        Ok(Rider {
+            backend: self.backend,
+            experts: self.experts,
+            lookups,
+            slots: self.work.at(Area::Slots),
+            rows: self.rows,
+            geometry: self.geometry,
+            cancel: self.cancel,
+            tracer: self.tracer,
+        })
     }
 
     /// Runs the router and the experts of a layer whose router is recorded.
@@ -219,73 +183,49 @@ impl Run<'_> {
         let mut choices = vec![0u32; (self.rows.count * self.geometry.choices) as usize];
         self.backend.read(&self.work.at(Area::Choices), 0, bytemuck::cast_slice_mut(&mut choices))?;
         existing(&choices, self.geometry.experts)?;
+        self.tell(layer, &choices)?;
         // Everything submitted is finished now, so that slots of earlier layers may be taken.
         self.experts.release();
-        let groups = self.experts.groups(layer, &distinct(&choices));
+        self.experts.admit_early();
         self.experts(scope, w);
-        let halves = self.rec.steps().iter().map(|(_, op)| op.clone()).collect();
-        self.rec.clear();
-        self.run_groups(layer, &choices, &groups, halves)
+        let list = std::mem::replace(&mut self.rec, Recorder::new(self.arithmetic));
+        let mut groups = Groups {
+            backend: self.backend,
+            slots: &self.work.at(Area::Slots),
+            lane: crate::model::lane(self.rows.form),
+            experts: self.experts,
+            cancel: self.cancel,
+            count: self.geometry.experts,
+        };
+        groups.run(layer, &choices, list.all())
     }
 
-    /// Records both halves of the experts behind operation `first` once more, as a group after the first has them.
-    pub fn later_group(&mut self, first: usize) {
-        let mut halves: Vec<Op> = self.rec.steps().iter().skip(first).map(|(_, op)| op.clone()).collect();
-        halves.iter_mut().for_each(without_shared);
-        halves.into_iter().for_each(|half| self.rec.push(half));
-    }
-
-    /// Runs both halves of a layer's experts once a group, the shared expert with the first.
-    fn run_groups(&mut self, layer: u32, choices: &[u32], groups: &[Vec<u32>], mut halves: Vec<Op>) -> Result<()> {
-        let mut earlier = None;
-        for group in groups {
-            if let Some(submission) = earlier {
-                self.backend.wait(submission)?;
-                self.experts.release();
-                self.cancel.check()?;
-            }
-            let slots = self.experts.acquire(layer, group, self.lane())?;
-            self.upload_slots(choices, group, &slots)?;
-            halves.iter().for_each(|half| self.rec.push(half.clone()));
-            earlier = Some(self.submit()?);
-            halves.iter_mut().for_each(without_shared);
+    /// Tells what a layer chose whose router has run, if somebody wants to know.
+    pub fn tell(&mut self, layer: u32, choices: &[u32]) -> Result<()> {
+        if self.tracer.wants(layer) {
+            let mut weights = vec![0f32; choices.len()];
+            self.backend.read(&self.work.at(Area::ChoiceWeights), 0, bytemuck::cast_slice_mut(&mut weights))?;
+            self.tracer.tell(layer, choices, &weights);
         }
         Ok(())
     }
 
-    /// Writes the slot of each choice in this group, and [`NONE`] for the others.
-    fn upload_slots(&self, choices: &[u32], group: &[u32], slots: &[u32]) -> Result<()> {
-        let mut table = vec![NONE; self.geometry.experts as usize];
-        for (&expert, &slot) in group.iter().zip(slots) {
-            table[expert as usize] = slot;
-        }
-        let of_choices: Vec<u32> = choices.iter().map(|&expert| table[expert as usize]).collect();
-        Ok(self.backend.upload(&self.work.at(Area::Slots), 0, bytemuck::cast_slice(&of_choices))?)
+    /// Records both halves of the experts behind operation `first` once more, as a group after the first has them.
+    pub fn later_group(&mut self, first: usize) {
+        let halves: Vec<Op> = self.rec.steps().iter().skip(first).map(|(_, op)| without_shared(op.clone())).collect();
+        halves.into_iter().for_each(|half| self.rec.push(half));
+    }
+
+    /// Records both halves of the experts behind operation `first` once more, over staging slots, if there are any.
+    pub fn staged_group(&mut self, first: usize) {
+        let staging = self.sweep.staging().filter(|_| self.rows.form == Form::Prompt);
+        let Some(staging) = staging.cloned() else { return };
+        let halves: Vec<Op> = self.rec.steps().iter().skip(first).map(|(_, op)| over(op.clone(), &staging)).collect();
+        halves.into_iter().for_each(|half| self.rec.push(half));
     }
 }
 
-/// What came of a part of a list.
-enum Stretch {
-    /// All of it ran.
-    Ran {
-        /// Routers in it.
-        marks: usize,
-        /// The operation to go on with.
-        until: usize,
-    },
-    /// It ended at a router.
-    Missed {
-        /// Which of those ahead.
-        mark: usize,
-        /// What its rows chose.
-        choices: Vec<u32>,
-    },
-}
-
-fn without_shared(half: &mut Op) {
-    match half {
-        Op::ExpertsIn(half) => half.shared = None,
-        Op::ExpertsOut(half) => half.shared = None,
-        _ => {}
-    }
+/// A part to be read, for work that is encoded ahead.
+fn wanted(part: &Readback<'_>) -> Wanted {
+    Wanted { source: part.source.clone(), offset: part.offset, bytes: part.into.len() as u64 }
 }

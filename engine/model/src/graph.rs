@@ -11,9 +11,12 @@ use ss_backend::{Arithmetic, Backend, Buffer, Recorder, Rows, Scope, Stage};
 use ss_checkpoint::Geometry;
 use ss_stream::ExpertCache;
 
-use crate::drive::{Drive, Mark};
+use crate::drive::Drive;
+use crate::ride::Mark;
 use crate::shapes::Shapes;
 use crate::state::{GdnState, MixerState, QsaState, Room, at_state, carry};
+use crate::sweep::Sweep;
+use crate::trace::Tracer;
 use crate::weights::{GdnLayer, Layer, Mixer, MoeLayer, PleLayer, QsaLayer};
 use crate::workspace::{Area, Workspace};
 use crate::{Cancel, Error, Result};
@@ -27,6 +30,10 @@ pub(crate) struct Run<'a> {
     pub work: &'a mut Workspace,
     pub experts: &'a mut ExpertCache,
     pub cancel: &'a Cancel,
+    pub sweep: &'a mut Sweep,
+    pub tracer: &'a mut Tracer,
+    /// Whether a sweep brings its most used experts into the pool: the last pass of a prompt.
+    pub admits: bool,
     pub rows: Rows,
     /// Tokens before row 0.
     pub first: u32,
@@ -37,6 +44,16 @@ pub(crate) struct Run<'a> {
     pub drive: Drive<'a>,
     /// The routers in `rec` whose slots the device looks up, in order.
     pub marks: Vec<Mark>,
+    /// The first operation in `rec` that reads rows of n-grams.
+    pub rows_at: Option<usize>,
+}
+
+/// What a layer knows of the one after it.
+#[derive(Clone, Copy)]
+struct Ahead<'a> {
+    /// Its number, if its choices are forecast in the list.
+    forecast: Option<u32>,
+    next: Option<&'a Layer>,
 }
 
 /// Buffers that keep a pass's inputs so that part of it can be replayed.
@@ -58,6 +75,7 @@ impl Run<'_> {
         let scope = Scope::Layer(layer);
         let window = carry(self.backend, "ple window", window)?;
         let inputs = tape.cloned().unwrap_or_else(|| self.work.at(Area::PleInputs));
+        self.rows_at.get_or_insert(self.rec.steps().len());
         self.rec.at(scope, Stage::Ple).ple_project(PleProject {
             rows: self.rows,
             e: self.work.ngram_rows(weights.index),
@@ -90,6 +108,7 @@ impl Run<'_> {
         weights: &Layer,
         state: &mut MixerState,
         tape: Option<&GdnTape>,
+        next: Option<&Layer>,
     ) -> Result<()> {
         self.cancel.check()?;
         self.hc_read(scope, Stage::AttnHc, &weights.attn_hc);
@@ -99,10 +118,40 @@ impl Run<'_> {
             _ => return Err(Error::Request("a state of another geometry")),
         }
         self.hc_read(scope, Stage::MlpHc, &weights.mlp_hc);
-        self.moe(layer, scope, &weights.moe)
+        let forecast = next.and_then(|next| self.forecast(layer + 1, scope, next));
+        self.moe(layer, scope, &weights.moe, Ahead { forecast, next })
+    }
+
+    /// What the layer ahead would choose if its attention added nothing (engine.md 5.6), where somebody wants to know.
+    fn forecast(&mut self, layer: u32, scope: Scope, w: &Layer) -> Option<u32> {
+        let Drive::Listed(lookups) = &self.drive else { return None };
+        let (Some(forecasts), Some([experts, weights])) = (lookups.forecasts(), lookups.forecast_of(layer)) else {
+            return None;
+        };
+        let (u, logits) = (forecasts.u.clone(), forecasts.logits.clone());
+        let (experts, weights) = (experts.clone(), weights.clone());
+        let to = (u.clone(), forecasts.inject.clone());
+        self.read_streams_for(scope, Stage::Forecast, &w.mlp_hc, to);
+        self.rec.route(Route {
+            rows: self.rows,
+            choices: self.geometry.choices,
+            u,
+            weight: w.moe.router.clone(),
+            logits,
+            experts,
+            weights,
+            lookup: None,
+        });
+        Some(layer)
     }
 
     fn hc_read(&mut self, scope: Scope, stage: Stage, weights: &HyperWeights) {
+        self.read_streams_for(scope, stage, weights, (self.work.at(Area::U), self.work.at(Area::Inject)));
+    }
+
+    /// A hyper-connection read into `u` and the inject weights `to`.
+    pub fn read_streams_for(&mut self, scope: Scope, stage: Stage, weights: &HyperWeights, to: (Buffer, Buffer)) {
+        let (u, inject) = to;
         self.rec.at(scope, stage).hc_read(HcRead {
             rows: self.rows,
             first: 0,
@@ -112,8 +161,8 @@ impl Run<'_> {
             x: self.streams.clone(),
             normed: self.work.at(Area::Normed),
             lowrank: self.work.at(Area::Lowrank),
-            u: self.work.at(Area::U),
-            inject: self.work.at(Area::Inject),
+            u,
+            inject,
         });
     }
 
@@ -226,32 +275,37 @@ impl Run<'_> {
     }
 
     /// Router, experts, and their sum.
-    fn moe(&mut self, layer: u32, scope: Scope, w: &MoeLayer) -> Result<()> {
+    fn moe(&mut self, layer: u32, scope: Scope, w: &MoeLayer, ahead: Ahead<'_>) -> Result<()> {
         match &self.drive {
             Drive::Listed(lookups) => {
                 let lookup = Some(lookups.of(layer, self.work));
-                self.route(scope, w, lookup);
-                self.marks.push(Mark { layer, after: self.rec.steps().len() });
+                self.route(layer, scope, w, lookup);
+                self.marks.push(Mark { layer, after: self.rec.steps().len(), forecast: ahead.forecast });
                 self.experts(scope, w);
             }
             Drive::ByLayer => {
-                self.route(scope, w, None);
-                self.run_layer_experts(layer, scope, w)?;
+                self.route(layer, scope, w, None);
+                match self.sweeps() {
+                    true => self.sweep_layer(layer, scope, w, ahead.next)?,
+                    false => self.run_layer_experts(layer, scope, w)?,
+                }
             }
             Drive::Dry(lookups) => {
                 let lookup = Some(lookups.of(layer, self.work));
-                self.route(scope, w, None);
-                self.route(scope, w, lookup);
+                self.route(layer, scope, w, None);
+                self.route(layer, scope, w, lookup);
                 let before = self.rec.steps().len();
                 self.experts(scope, w);
                 self.later_group(before);
+                self.staged_group(before);
             }
         }
-        self.combine(scope, w);
+        self.combine(layer, scope, w);
         Ok(())
     }
 
-    fn route(&mut self, scope: Scope, w: &MoeLayer, lookup: Option<Lookup>) {
+    fn route(&mut self, layer: u32, scope: Scope, w: &MoeLayer, lookup: Option<Lookup>) {
+        let weights = self.choice_weights(layer);
         self.rec.at(scope, Stage::Moe).route(Route {
             rows: self.rows,
             choices: self.geometry.choices,
@@ -259,18 +313,27 @@ impl Run<'_> {
             weight: w.router.clone(),
             logits: self.work.at(Area::Router),
             experts: self.work.at(Area::Choices),
-            weights: self.work.at(Area::ChoiceWeights),
+            weights,
             lookup,
         });
     }
 
-    fn combine(&mut self, scope: Scope, w: &MoeLayer) {
+    /// Where the weights of a layer's choices lie: where they stay until a list is over, if somebody wants to know them.
+    fn choice_weights(&self, layer: u32) -> Buffer {
+        match (&self.drive, self.tracer.weights_of(layer)) {
+            (Drive::Listed(_), Some(traced)) => traced.clone(),
+            _ => self.work.at(Area::ChoiceWeights),
+        }
+    }
+
+    fn combine(&mut self, layer: u32, scope: Scope, w: &MoeLayer) {
+        let weights = self.choice_weights(layer);
         self.rec.at(scope, Stage::Moe).combine(Combine {
             rows: self.rows,
             choices: self.geometry.choices,
             streams: self.shapes.streams,
             routed: self.work.at(Area::Routed),
-            weights: self.work.at(Area::ChoiceWeights),
+            weights,
             shared: self.work.at(Area::Shared),
             gate: w.shared_gate.clone(),
             u: self.work.at(Area::U),

@@ -4,25 +4,34 @@
 //! Invariants: I1 and I2 of engine.md section 1: neither residency nor pass size changes a bit.
 
 mod cancel;
+mod choice;
+mod decoder;
 mod draft;
 mod drive;
 mod error;
 mod graph;
+mod groups;
 mod model;
 mod rewind;
+mod ride;
 pub mod rope;
 mod saved;
 pub mod shapes;
 mod state;
+mod sweep;
+mod trace;
 pub mod weights;
 mod workspace;
 
 pub use cancel::Cancel;
+pub use choice::{Likeliest, LogitSettings};
+pub use decoder::Decoder;
 pub use draft::DraftSource;
 pub use error::{Error, Result};
 pub use model::{Model, ModelOptions, Output, Pass, PassMutation, Want};
 pub use rewind::Recording;
 pub use rope::Position;
 pub use state::{State, StateTensor, Timeline};
+pub use trace::{Trace, TracedPass};
 pub use weights::{Progress, trunk_bytes};
 pub use workspace::workspace_bytes;

@@ -7,16 +7,20 @@ use std::sync::Arc;
 use ss_backend::op::{Embed, GdnInputs, HcRead, Head, HyperWeights};
 use ss_backend::{Arithmetic, Backend, Buffer, Form, Linear, Readback, Recorder, Rows, Scope, Stage, Steps};
 use ss_checkpoint::{Checkpoint, Geometry};
-use ss_stream::{Lane, Store, StoreOptions};
+use ss_stream::{HotExpert, Lane, Store, StoreOptions};
 
+use crate::choice::Chooser;
 use crate::drive::{Drive, Lookups};
 use crate::graph::{GdnTape, Run};
+use crate::ride::Rider;
 use crate::rope::{Position, Rope};
 use crate::shapes::Shapes;
 use crate::state::{MixerState, State, Timeline};
+use crate::sweep::Sweep;
+use crate::trace::{Trace, TracedPass, Tracer};
 use crate::weights::{Progress, Weights};
 use crate::workspace::{Area, HEAD_ROWS, Workspace};
-use crate::{Cancel, Error, Recording, Result};
+use crate::{Cancel, Error, Likeliest, Recording, Result};
 
 /// How the model is set up.
 #[derive(Clone)]
@@ -50,6 +54,8 @@ pub enum Want {
     Last,
     /// Logits of every row.
     All,
+    /// The likeliest ids behind the last row, by the rules of [`Model::begin_reply`].
+    Likeliest,
 }
 
 /// One forward of some rows.
@@ -87,6 +93,8 @@ pub(crate) struct Start<'a> {
     pub first: u32,
     /// The streams that the layers work on.
     pub streams: Area,
+    /// Whether it is the last pass of a prompt.
+    pub admits: bool,
     /// Whether nothing is to run.
     pub dry: bool,
     pub cancel: &'a Cancel,
@@ -96,6 +104,8 @@ pub(crate) struct Start<'a> {
 pub struct Output {
     /// `[rows wanted, vocab]`.
     pub logits: Vec<f32>,
+    /// The likeliest ids, if they were wanted.
+    pub likeliest: Option<Likeliest>,
     /// What a rewind needs, if it was asked for.
     pub recording: Option<Recording>,
 }
@@ -112,6 +122,9 @@ pub struct Model {
     mutation: PassMutation,
     pub(crate) work: Workspace,
     pub(crate) lookups: Lookups,
+    sweep: Sweep,
+    pub(crate) tracer: Tracer,
+    pub(crate) chooser: Chooser,
 }
 
 impl Model {
@@ -129,8 +142,13 @@ impl Model {
         let weights = Weights::load(&backend, &checkpoint, progress)?;
         let geometry = checkpoint.geometry();
         let work = Workspace::new(backend.as_ref(), geometry, HEAD_ROWS, weights.draft.is_some())?;
+        let layout = checkpoint.expert_layout();
+        let slots = store.experts.table().len() as u32;
         Ok(Model {
-            lookups: Lookups::new(backend.as_ref(), geometry)?,
+            sweep: Sweep::new(backend.as_ref(), layout, slots, geometry)?,
+            tracer: Tracer::default(),
+            chooser: Chooser::new(backend.as_ref(), geometry)?,
+            lookups: Lookups::new(backend.as_ref(), geometry, store.experts.looks_ahead())?,
             weights,
             work,
             shapes: Shapes::new(geometry),
@@ -178,6 +196,21 @@ impl Model {
         self.weights.draft.is_some()
     }
 
+    /// Tells `sink` what every pass chooses from now on; the numbers stay what they are.
+    ///
+    /// # Errors
+    /// When the device has no room.
+    pub fn trace(&mut self, sink: Box<dyn Trace>) -> Result<()> {
+        self.tracer = Tracer::new(self.backend.as_ref(), self.checkpoint.geometry(), sink)?;
+        Ok(())
+    }
+
+    /// Has the records that were used most read while slots are free and nobody waits for others; see
+    /// [`ss_stream::ExpertCache::warm`].
+    pub fn warm(&mut self, hot: &[HotExpert]) {
+        self.store.experts.warm(hot);
+    }
+
     /// An empty sequence.
     ///
     /// # Errors
@@ -212,12 +245,13 @@ impl Model {
         state.timeline.extend(positions, self.shapes.qsa.block);
         self.upload_rows(pass.ids, positions, &state.timeline, first)?;
         let tape = before.map(|before| Recording::start(self, before, pass.ids, positions)).transpose()?;
-        let logits = self.layers(state, pass, first, tape.as_ref(), cancel)?;
-        let keep = self.geometry().ngram.order.saturating_sub(1) as usize;
-        state.context.extend_from_slice(pass.ids);
-        state.context.drain(..state.context.len().saturating_sub(keep));
+        if pass.want == Want::Likeliest && pass.form == Form::Generated {
+            self.chooser.feed(self.backend.as_ref(), pass.ids)?;
+        }
+        let (logits, likeliest) = self.layers(state, pass, first, tape.as_ref(), cancel)?;
+        state.remember(pass.ids, self.geometry().ngram.order);
         state.torn = false;
-        Ok(Output { logits, recording: tape })
+        Ok(Output { logits, likeliest, recording: tape })
     }
 
     /// Plants the fault that a test asked for.
@@ -238,17 +272,22 @@ impl Model {
     }
 
     fn check(&self, state: &State, pass: &Pass<'_>) -> Result<()> {
-        let g = self.geometry();
         if pass.ids.is_empty() {
             return Err(Error::Request("no rows"));
         }
         if pass.positions.is_some_and(|p| p.len() != pass.ids.len()) {
             return Err(Error::Request("another number of positions than of ids"));
         }
-        if let Some(&id) = pass.ids.iter().find(|&&id| id >= g.vocab) {
+        self.check_ids(state, pass.ids)
+    }
+
+    /// Refuses ids outside the vocabulary, and more of them than the window has room for.
+    pub(crate) fn check_ids(&self, state: &State, ids: &[u32]) -> Result<()> {
+        let g = self.geometry();
+        if let Some(&id) = ids.iter().find(|&&id| id >= g.vocab) {
             return Err(Error::TokenId { id, vocab: g.vocab });
         }
-        let wanted = u64::from(state.timeline.tokens) + pass.ids.len() as u64;
+        let wanted = u64::from(state.timeline.tokens) + ids.len() as u64;
         if wanted > u64::from(g.max_positions) {
             return Err(Error::Context { wanted, limit: g.max_positions });
         }
@@ -285,15 +324,17 @@ impl Model {
         first: u32,
         tape: Option<&Recording>,
         cancel: &Cancel,
-    ) -> Result<Vec<f32>> {
+    ) -> Result<(Vec<f32>, Option<Likeliest>)> {
         let count = pass.ids.len() as u32;
         let checkpoint = self.checkpoint.clone();
         self.upload_ngram_rows(&state.context, pass)?;
-        let (mut run, weights) = self.run(Start {
+        self.tracer.begin(TracedPass { form: pass.form, first, rows: count });
+        let (mut run, weights, chooser) = self.run(Start {
             geometry: checkpoint.geometry(),
             rows: Rows { count, form: pass.form },
             first,
             streams: Area::Streams,
+            admits: pass.want != Want::Nothing,
             dry: false,
             cancel,
         });
@@ -302,12 +343,36 @@ impl Model {
             Want::Nothing => count..count,
             Want::Last => count - 1..count,
             Want::All => 0..count,
+            Want::Likeliest => {
+                let mixer = (&weights.mixer, Scope::Whole);
+                let words = likeliest_of_last(&mut run, mixer, &weights.head, chooser)?;
+                return Ok((Vec::new(), Some(self.likeliest(&words)?)));
+            }
         };
         let logits = head(&mut run, (&weights.mixer, Scope::Whole), &weights.head, wanted)?;
-        // Damaged weights that are finite themselves can still overflow; they must never become tokens (I6).
+        Ok((self.finite(logits)?, None))
+    }
+
+    /// Refuses logits that are not numbers: damaged weights that are finite themselves can still overflow, and must never
+    /// become tokens (I6).
+    pub(crate) fn finite(&self, logits: Vec<f32>) -> Result<Vec<f32>> {
         match logits.iter().all(|logit| logit.is_finite()) {
             true => Ok(logits),
-            false => Err(Error::NotFinite { dir: checkpoint.dir().to_owned() }),
+            false => Err(Error::NotFinite { dir: self.checkpoint.dir().to_owned() }),
+        }
+    }
+
+    /// What takes lists of these rows through the device.
+    pub(crate) fn rider<'a>(&'a mut self, rows: Rows, cancel: &'a Cancel) -> Rider<'a> {
+        Rider {
+            backend: self.backend.as_ref(),
+            experts: &mut self.store.experts,
+            lookups: &mut self.lookups,
+            slots: self.work.at(Area::Slots),
+            rows,
+            geometry: self.checkpoint.geometry(),
+            cancel,
+            tracer: &mut self.tracer,
         }
     }
 
@@ -317,15 +382,16 @@ impl Model {
         for (index, table) in self.store.ngrams.iter_mut().enumerate() {
             let rows = ngram_rows(&self.checkpoint, index, context, pass.ids);
             let mut values = vec![0f32; pass.ids.len() * width];
-            table.fetch(&rows, lane(pass.form), &mut values)?;
+            table.fetch(&rows, Lane::Demand, &mut values)?;
             self.backend.upload(&self.work.ngram_rows(index), 0, bytemuck::cast_slice(&values))?;
         }
         Ok(())
     }
 
-    /// What operations are recorded into, and the weights that they name.
-    pub(crate) fn run<'a>(&'a mut self, start: Start<'a>) -> (Run<'a>, &'a Weights) {
-        let Start { geometry, rows, first, streams, dry, cancel } = start;
+    /// What operations are recorded into, the weights that they name, and what lists the likeliest ids.
+    pub(crate) fn run<'a>(&'a mut self, start: Start<'a>) -> (Run<'a>, &'a Weights, &'a Chooser) {
+        let Start { geometry, rows, first, streams, admits, dry, cancel } = start;
+        self.sweep.start();
         let drive = match rows.count <= Lookups::MOST_ROWS {
             _ if dry => Drive::Dry(&self.lookups),
             true => Drive::Listed(&mut self.lookups),
@@ -340,13 +406,17 @@ impl Model {
             work: &mut self.work,
             experts: &mut self.store.experts,
             cancel,
+            sweep: &mut self.sweep,
+            tracer: &mut self.tracer,
+            admits,
             rows,
             first,
             rec: Recorder::new(self.arithmetic),
             drive,
             marks: Vec::new(),
+            rows_at: None,
         };
-        (run, &self.weights)
+        (run, &self.weights, &self.chooser)
     }
 
     /// Has the device build what passes over prompts and replies need, so that no first token waits for it: over states of
@@ -366,10 +436,18 @@ impl Model {
                 forks.extend(shared.then(|| state.fork()));
                 let rows = Rows { count: 1, form };
                 let geometry = checkpoint.geometry();
-                let (mut run, weights) =
-                    self.run(Start { geometry, rows, first, streams: Area::Streams, dry: true, cancel: &cancel });
+                let (mut run, weights, chooser) = self.run(Start {
+                    geometry,
+                    rows,
+                    first,
+                    streams: Area::Streams,
+                    admits: false,
+                    dry: true,
+                    cancel: &cancel,
+                });
                 trunk(&mut run, weights, &mut state, None)?;
                 record_head(&mut run, (&weights.mixer, Scope::Whole), &weights.head, 0, 1);
+                run.choose(chooser, rows);
                 lists.push(run.rec);
             }
         }
@@ -415,7 +493,7 @@ pub(crate) fn lane(form: Form) -> Lane {
 }
 
 /// Global row ids of a pass's n-grams, `[rows, heads]`.
-fn ngram_rows(checkpoint: &Checkpoint, index: usize, context: &[u32], ids: &[u32]) -> Vec<u64> {
+pub(crate) fn ngram_rows(checkpoint: &Checkpoint, index: usize, context: &[u32], ids: &[u32]) -> Vec<u64> {
     let Some(tables) = checkpoint.ngram_tables(index) else { return Vec::new() };
     let mut history = context.to_vec();
     let mut rows = vec![0; ids.len() * tables.heads()];
@@ -427,7 +505,7 @@ fn ngram_rows(checkpoint: &Checkpoint, index: usize, context: &[u32], ids: &[u32
 }
 
 /// Embedding and all layers.
-fn trunk(run: &mut Run<'_>, weights: &Weights, state: &mut State, tape: Option<&Recording>) -> Result<()> {
+pub(crate) fn trunk(run: &mut Run<'_>, weights: &Weights, state: &mut State, tape: Option<&Recording>) -> Result<()> {
     run.rec.at(Scope::Whole, Stage::Embed).embed(Embed {
         rows: run.rows,
         ids: run.work.at(Area::Ids),
@@ -435,12 +513,13 @@ fn trunk(run: &mut Run<'_>, weights: &Weights, state: &mut State, tape: Option<&
         copies: run.geometry.streams,
         out: run.streams.clone(),
     });
-    for (l, weights) in weights.layers.iter().enumerate() {
+    let after = weights.layers.iter().skip(1).map(Some).chain([None]);
+    for ((l, weights), next) in weights.layers.iter().enumerate().zip(after) {
         let scope = Scope::Layer(l as u32);
         if let Some(ple) = &weights.ple {
             run.ple(l as u32, ple, &mut state.ple[ple.index], tape.map(|t| t.ple_inputs(ple.index)))?;
         }
-        run.layer(l as u32, scope, weights, &mut state.mixers[l], tape.and_then(|t| t.gdn_tape(l)))?;
+        run.layer(l as u32, scope, weights, &mut state.mixers[l], tape.and_then(|t| t.gdn_tape(l)), next)?;
     }
     Ok(())
 }
@@ -469,7 +548,29 @@ pub(crate) fn head(
     Ok(logits)
 }
 
-fn record_head(run: &mut Run<'_>, mixer: (&HyperWeights, Scope), weight: &Linear, first: u32, count: u32) {
+/// What the device lists of the last row.
+fn likeliest_of_last(
+    run: &mut Run<'_>,
+    mixer: (&HyperWeights, Scope),
+    weight: &Linear,
+    chooser: &Chooser,
+) -> Result<Vec<u32>> {
+    // Generated rows before the last are tokens of the reply too.
+    let rows = match run.rows.form {
+        Form::Prompt => Rows { count: 1, ..run.rows },
+        Form::Generated if run.rows.count <= HEAD_ROWS => run.rows,
+        Form::Generated => return Err(Error::Request("the likeliest ids of too many rows")),
+    };
+    record_head(run, mixer, weight, run.rows.count - rows.count, rows.count);
+    run.choose(chooser, rows);
+    let wanted = chooser.wanted(rows.count);
+    let mut words = vec![0u32; wanted.bytes as usize / size_of::<u32>()];
+    let into = bytemuck::cast_slice_mut(&mut words);
+    run.finish(&mut [Readback { source: &wanted.source, offset: wanted.offset, into }])?;
+    Ok(words.split_off(words.len() - words.len() / rows.count as usize))
+}
+
+pub(crate) fn record_head(run: &mut Run<'_>, mixer: (&HyperWeights, Scope), weight: &Linear, first: u32, count: u32) {
     let rows = Rows { count, form: Form::Generated };
     run.rec.at(mixer.1, Stage::Mixer).hc_read(HcRead {
         rows,

@@ -57,14 +57,22 @@ fn checksum(tensors: &[(&str, &[u8])]) -> u32 {
 }
 
 impl Model {
-    /// Says which states belong to this model on this device under this profile.
-    fn identity(&self) -> Result<String> {
+    /// A name for the model itself, wherever its files lie and whatever runs it: 8 hexadecimal digits.
+    ///
+    /// # Errors
+    /// When its files cannot be read.
+    pub fn fingerprint(&self) -> Result<String> {
         let mixer = self.checkpoint.read_f32("model.hyper_connection_mixer.hc_norm.weight")?;
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(self.checkpoint.config().to_string().as_bytes());
         hasher.update(bytemuck::cast_slice(&mixer));
+        Ok(format!("{:08x}", hasher.finalize()))
+    }
+
+    /// Says which states belong to this model on this device under this profile.
+    fn identity(&self) -> Result<String> {
         let facts = self.backend.facts();
-        Ok(format!("{:08x} {} {} {} {}", hasher.finalize(), self.arithmetic, facts.backend, facts.device, facts.driver))
+        Ok(format!("{} {} {} {} {}", self.fingerprint()?, self.arithmetic, facts.backend, facts.device, facts.driver))
     }
 
     /// A state as bytes.

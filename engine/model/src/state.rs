@@ -145,7 +145,9 @@ impl QsaState {
         } else {
             self.capacity
         };
-        let (used, rows, grows) = (u64::from(room.used), u64::from(grown), grown > self.capacity);
+        // A pass that is only recorded stands behind tokens that nobody read.
+        let used = u64::from(room.used.min(self.capacity));
+        let (rows, grows) = (u64::from(grown), grown > self.capacity);
         let mut renew = |held: &mut Arc<Buffer>, label, used_bytes: u64, bytes: u64| -> Result<()> {
             if !grows && Arc::get_mut(held).is_some() {
                 return Ok(());
@@ -277,6 +279,26 @@ impl State {
     /// A state that goes its own way from here; memory is shared until one of the two writes.
     pub fn fork(&self) -> State {
         self.clone()
+    }
+
+    /// Keeps the last ids, as many as an n-gram of `order` ids looks back.
+    pub(crate) fn remember(&mut self, ids: &[u32], order: u32) {
+        self.context.extend_from_slice(ids);
+        let keep = order.saturating_sub(1) as usize;
+        self.context.drain(..self.context.len().saturating_sub(keep));
+    }
+
+    /// Whether another row of the main layers needs no new memory, because there is room and nothing is shared.
+    pub(crate) fn takes_row_in_place(&mut self) -> bool {
+        let needed = self.timeline.tokens + 1;
+        let own = |held: &mut Arc<Buffer>| Arc::get_mut(held).is_some();
+        self.ple.iter_mut().all(own)
+            && self.mixers.iter_mut().all(|mixer| match mixer {
+                MixerState::Gdn(s) => own(&mut s.window) && own(&mut s.state),
+                MixerState::Qsa(s) => {
+                    needed <= s.capacity && [&mut s.k, &mut s.v, &mut s.raw, &mut s.pooled].into_iter().all(own)
+                }
+            })
     }
 
     pub(crate) fn check_whole(&self) -> Result<()> {

@@ -68,6 +68,8 @@ pub enum Area {
     SharedRows,
     /// `[hidden]`: what the shared expert gave.
     Shared,
+    /// `[streams]`: what a forecast's read leaves; nobody reads it.
+    ForecastInject,
     /// `[hidden]`, head rows only.
     HeadU,
     /// `[vocab]`, head rows only.
@@ -84,7 +86,7 @@ pub enum Area {
 
 impl Area {
     /// All areas.
-    pub const ALL: [Area; 32] = [
+    pub const ALL: [Area; 33] = [
         Area::Ids,
         Area::Rope,
         Area::BlockRope,
@@ -111,6 +113,7 @@ impl Area {
         Area::Routed,
         Area::SharedRows,
         Area::Shared,
+        Area::ForecastInject,
         Area::HeadU,
         Area::Logits,
         Area::DraftE,
@@ -130,7 +133,7 @@ impl Area {
             Area::PleValues => if_ple(g, g.hidden),
             Area::Lowrank => g.lowrank,
             Area::U | Area::Shared | Area::HeadU | Area::DraftE => g.hidden,
-            Area::Inject => g.streams,
+            Area::Inject | Area::ForecastInject => g.streams,
             Area::Query => g.gdn_conv_width().max(2 * g.query_width()),
             Area::Side => g.gdn_value_width().max(2 * g.kv_width()),
             Area::Small => (2 * g.gdn_value_heads).max(g.index_width()),
