@@ -30,7 +30,11 @@ fn whole_passes(device: &Device) {
             let ours = rig.prompt(&mut state, &golden.prompt(n));
             let taps = rig.taps.take();
             table.add("logits", Bound::of(&golden.agreement, "logits"), &ours, &logits[&format!("p{n}")].values);
-            let theirs = &hidden[&format!("p{n}")];
+            // The repository keeps the streams of p64 for one of its two sets.
+            let Some(theirs) = hidden.get(&format!("p{n}")) else {
+                assert!(n == 64 && golden.name != "dev", "{}: streams of p{n}", golden.name);
+                continue;
+            };
             let (rows, layers) = (theirs.shape[1], theirs.shape[0]);
             for (l, golden_rows) in theirs.values.chunks_exact(theirs.width()).enumerate().take(layers) {
                 let name = if l == 0 { "embed.streams".to_string() } else { format!("L{}.hidden", l - 1) };

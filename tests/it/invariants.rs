@@ -1,8 +1,10 @@
 //! I1: residency never changes a bit. I2: pass size never changes a bit. (engine.md section 1.)
 //! Each test asserts that what it is about did occur; `faults` shows that a planted fault turns it red.
 
+mod ahead;
 mod faults;
 mod lists;
+mod sweep;
 
 use std::path::PathBuf;
 

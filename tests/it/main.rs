@@ -9,4 +9,5 @@ mod nano;
 mod ops;
 mod prepared;
 mod sequence;
+mod traced;
 mod words;

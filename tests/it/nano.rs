@@ -97,8 +97,8 @@ fn every_expected_output(device: &Device, sizes: &[PoolSize]) {
         assert!(engine.model.backend().counters().dispatches > before, "the device computed it");
         let counters = engine.model.store().counters().experts;
         assert!(counters.misses > 0);
-        // Three tokens' experts hold no layer from one token to the next.
-        assert_eq!(counters.hits > 0, slots != PoolSize::Smallest, "{slots:?}");
+        // Three tokens' experts hold no layer from one token to the next, but for what is read early.
+        assert!(counters.hits > 0 || slots == PoolSize::Smallest, "{slots:?}");
         assert_eq!(counters.evictions > 0, slots != PoolSize::All, "{slots:?}");
         let seen = watch.seen();
         assert!(seen.lookups > 0 && seen.halts > 0, "routers looked up slots, and some missed: {seen:?}");

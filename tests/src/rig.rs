@@ -10,7 +10,7 @@ use ss_backend::{Arithmetic, Backend};
 use ss_checkpoint::Checkpoint;
 use ss_model::{Cancel, Model, ModelOptions, Pass, PassMutation, State, Want};
 use ss_reference::{Options, Reference, TapData};
-use ss_stream::{Mutation, PoolGeometry, PoolSize, StoreOptions};
+use ss_stream::{LookaheadOptions, Mutation, PoolGeometry, PoolSize, StoreOptions};
 use ss_wgpu::{AdapterChoice, WgpuBackend};
 
 use crate::golden::{Golden, goldens};
@@ -26,6 +26,8 @@ pub struct RigOptions {
     pub slots: PoolSize,
     /// Row cache of the n-grams in bytes.
     pub row_cache_bytes: u64,
+    /// What is read early.
+    pub lookahead: LookaheadOptions,
     /// A deliberate fault of the stream.
     pub mutation: Mutation,
     /// A deliberate fault of the graph.
@@ -102,6 +104,7 @@ impl Default for RigOptions {
             arithmetic: Arithmetic::Exact,
             slots: PoolSize::All,
             row_cache_bytes: 1 << 20,
+            lookahead: LookaheadOptions::default(),
             mutation: Mutation::None,
             pass_mutation: PassMutation::None,
             beyond_halts: false,
@@ -191,6 +194,7 @@ impl Rig {
         let mut store = StoreOptions::new(slots);
         store.row_cache_bytes = options.row_cache_bytes;
         store.mutation = options.mutation;
+        store.lookahead = options.lookahead;
         let options = ModelOptions { store, arithmetic: options.arithmetic, mutation: options.pass_mutation };
         let model = Model::load(backend, checkpoint, options, &mut |_, _| {}).unwrap_or_else(|e| panic!("{e}"));
         Rig { model, taps, watch }

@@ -113,6 +113,10 @@ impl Backend for Stepwise {
         self.inner.open_slot(pool, slot)
     }
 
+    fn flush(&self) -> Result<()> {
+        self.inner.flush()
+    }
+
     fn prepare(&self, work: &[Work<'_>], progress: Steps<'_>) -> Result<()> {
         self.inner.prepare(work, progress)
     }

@@ -88,6 +88,7 @@ impl Tapper<'_> {
             | Op::QsaProject(_)
             | Op::QsaAttend(_)
             | Op::ExpertsIn(_)
+            | Op::Top(_)
             | Op::Copy(_) => Ok(()),
         }
     }

@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use ss_backend::{
-    Backend, Buffer, Counters, DeviceFacts, NONE, Op, Pool, Readback, RecordLayout, Result, SlotWriter, Steps,
-    Submission, Work,
+    Backend, Buffer, Counters, DeviceFacts, Encoded, NONE, Op, Pool, Readback, RecordLayout, Result, SlotWriter, Steps,
+    Submission, Wanted, Work,
 };
 
 /// What was seen so far.
@@ -57,20 +57,23 @@ impl Watch {
         f(&mut self.0.lock().expect("no test panics while it counts"))
     }
 
-    fn submitted(&self, work: &Work<'_>) {
+    fn handed_over(&self, parts: impl Iterator<Item = Part>) {
         self.with(|state| {
             state.seen.submissions += 1;
-            for (_, op) in work.steps {
-                match op {
-                    Op::Route(route) => {
-                        let Some(lookup) = &route.lookup else { continue };
-                        state.seen.lookups += 1;
-                        state.control = Some(lookup.control.clone());
-                    }
-                    Op::ExpertsIn(experts) if experts.shared.is_none() => state.seen.later_groups += 1,
-                    _ => {}
-                }
+            for part in parts {
+                state.seen.lookups += part.lookups;
+                state.seen.later_groups += part.later_groups;
+                state.control = part.control.or(state.control.take());
             }
+        });
+    }
+
+    /// A readback that began with `source`.
+    fn landed(&self, source: Option<&Buffer>, bytes: &[u8]) {
+        self.with(|state| {
+            state.seen.readbacks += 1;
+            let control = state.control.as_ref().zip(source).is_some_and(|(control, source)| control.same(source));
+            state.seen.halts += u64::from(control && !bytes.starts_with(&NONE.to_le_bytes()));
         });
     }
 
@@ -84,6 +87,40 @@ impl Watch {
             state.seen.halts += u64::from(parts.iter().any(halted));
         });
     }
+}
+
+/// What is of interest in a part of some work.
+#[derive(Default)]
+struct Part {
+    lookups: u64,
+    later_groups: u64,
+    control: Option<Buffer>,
+}
+
+impl Part {
+    fn of(work: &Work<'_>) -> Self {
+        let mut part = Part::default();
+        for (_, op) in work.steps {
+            match op {
+                Op::Route(route) => {
+                    let Some(lookup) = &route.lookup else { continue };
+                    part.lookups += 1;
+                    part.control = Some(lookup.control.clone());
+                }
+                Op::ExpertsIn(experts) if experts.shared.is_none() => part.later_groups += 1,
+                _ => {}
+            }
+        }
+        part
+    }
+}
+
+/// Encoded work under watch.
+struct Flight {
+    inner: Encoded,
+    seen: Vec<Part>,
+    /// What is read first.
+    control: Option<Buffer>,
 }
 
 /// A device under watch.
@@ -130,13 +167,43 @@ impl Backend for Watched {
         self.inner.open_slot(pool, slot)
     }
 
+    fn flush(&self) -> Result<()> {
+        self.inner.flush()
+    }
+
     fn prepare(&self, work: &[Work<'_>], progress: Steps<'_>) -> Result<()> {
         self.inner.prepare(work, progress)
     }
 
     fn submit(&self, work: Work<'_>) -> Result<Submission> {
-        self.watch.submitted(&work);
+        self.watch.handed_over(std::iter::once(Part::of(&work)));
         self.inner.submit(work)
+    }
+
+    fn encode(&self, parts: &[Work<'_>], reads: &[Wanted]) -> Result<Encoded> {
+        let seen = parts.iter().map(Part::of).collect();
+        let control = reads.first().map(|wanted| wanted.source.clone());
+        let inner = self.inner.encode(parts, reads)?;
+        Ok(Encoded::new(Flight { inner, seen, control }))
+    }
+
+    fn advance(&self, work: &mut Encoded) -> Result<()> {
+        let flight = work.work::<Flight>()?;
+        self.watch.handed_over(flight.seen.drain(..1));
+        self.inner.advance(&mut flight.inner)
+    }
+
+    fn launch(&self, work: &mut Encoded) -> Result<()> {
+        let flight = work.work::<Flight>()?;
+        self.watch.handed_over(flight.seen.drain(..));
+        self.inner.launch(&mut flight.inner)
+    }
+
+    fn land(&self, work: Encoded) -> Result<Vec<u8>> {
+        let flight = work.into_work::<Flight>()?;
+        let bytes = self.inner.land(flight.inner)?;
+        self.watch.landed(flight.control.as_ref(), &bytes);
+        Ok(bytes)
     }
 
     fn wait(&self, submission: Submission) -> Result<()> {
