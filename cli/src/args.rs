@@ -8,8 +8,10 @@ use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ss_backend::Arithmetic;
 use ss_checkpoint::IoMode;
+use ss_replay::Policy;
 use ss_server::Thinking;
-use ss_stream::{Lane, LaneCounts, PoolSize};
+use ss_stream::{Lane, LaneCounts, LookaheadOptions, PoolSize, RamSize};
+use ss_synth::{NgramRows, Source};
 
 use crate::values;
 
@@ -17,6 +19,10 @@ use crate::values;
 const MOST_THREADS: i64 = 1024;
 /// Most rows of a pass (engine.md, words).
 const MOST_ROWS: i64 = 4096;
+/// Most layers of a made-up model: what the engine opens.
+const MOST_LAYERS: i64 = 256;
+/// Most tokens of a made-up trace.
+const MOST_TOKENS: i64 = 100_000;
 /// Megabytes of n-gram rows kept unless told otherwise.
 const ROW_CACHE_MB: u64 = ss_stream::ROW_CACHE_BYTES / 1_000_000;
 
@@ -38,12 +44,32 @@ Examples:
   cat notes.txt | ss run --model ~/models/flash-next \"Sum this up\"
   ss run --raw --temperature 0 --max-tokens 50 \"Once upon a time\"";
 
+const PACK_EXAMPLES: &str = "\
+Examples:
+  ss pack ~/models/flash-next               write what is missing; a run that was stopped is gone on from
+  ss pack --verify ~/models/flash-next      read all of it again
+  ss pack --reclaim ~/models/flash-next     then give the space of the originals back";
+
 const BENCH_EXAMPLES: &str = "\
 Examples:
   ss bench                                       the small model, all experts in memory
   ss bench --slots floor,50%,all -p 0 -n 256     replies at three sizes of the pool
   ss bench --adapter llvmpipe -p 64 -n 8 -r 1    software Vulkan, which is slow
   ss bench --json > bench.json                   the figures as JSON; the table is shown meanwhile";
+
+const SYNTH_EXAMPLES: &str = "\
+Examples:
+  ss synth made --layers 10                      the first ten layers of the released model's geometry, 18 GB
+  ss synth made --geometry nano-like             a small one, 30 MB
+  ss synth made --geometry my/config.json        any geometry that the engine supports
+  ss bench --model made                          measure it";
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  ss run --trace-experts trace \"Tell me a story\"  write a trace
+  ss replay trace                                 hit rates of five policies in four pools
+  ss replay trace --slots floor,512 --policy clock,belady
+  ss replay --synthetic released                  a made-up trace of the released model's size";
 
 /// Runs Qwen3.8-Flash-Next on computers that cannot hold it: experts stream from the disk into a pool of slots.
 #[derive(Debug, Parser)]
@@ -71,6 +97,9 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Describe a model directory: geometry, groups of bytes, what is missing
     Inspect(InspectArgs),
+    /// Lay experts and n-gram rows out for fast reading, in files beside the weights
+    #[command(after_help = PACK_EXAMPLES)]
+    Pack(PackArgs),
     /// List what can compute here: the processor, and each adapter of a GPU driver
     Devices(DevicesArgs),
     /// Prove a device: parity, row invariance and repeatability of every operation
@@ -78,6 +107,12 @@ pub enum Command {
     /// Measure how fast a model reads prompts and writes replies here
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(Box<BenchArgs>),
+    /// Write a checkpoint of any geometry with made-up weights, to measure with
+    #[command(after_help = SYNTH_EXAMPLES)]
+    Synth(SynthArgs),
+    /// Tell what pools of other sizes, under other policies, would have found in a trace
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(ReplayArgs),
     /// Print shell completions
     Completions {
         /// The shell
@@ -93,6 +128,22 @@ pub struct InspectArgs {
     /// Print the report as JSON
     #[arg(long, value_parser = BoolishValueParser::new())]
     pub json: bool,
+}
+
+/// Flags of `ss pack`.
+#[derive(Debug, Args)]
+pub struct PackArgs {
+    /// Model directory, or the name of one in the `models` folder of `$SS_HOME`
+    pub dir: PathBuf,
+    /// Write nothing: read the packs again, against their checksums and against the originals
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub verify: bool,
+    /// Afterwards verify everything, then remove packed weights from the .safetensors files; it cannot be undone
+    #[arg(long, conflicts_with = "verify", value_parser = BoolishValueParser::new())]
+    pub reclaim: bool,
+    /// Leave n-gram rows where they are
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub experts_only: bool,
 }
 
 /// Flags of `ss devices`.
@@ -123,6 +174,66 @@ pub struct SelftestArgs {
     pub json: bool,
 }
 
+/// Flags of `ss synth`.
+#[derive(Debug, Args)]
+pub struct SynthArgs {
+    /// Directory to write; it must be new or empty
+    pub dir: PathBuf,
+    /// Whose geometry: released, nano-like, or a config.json or the directory that holds one
+    #[arg(long, value_name = "GEOMETRY", default_value = "released", value_parser = values::geometry)]
+    pub geometry: Source,
+    /// Main layers, in the geometry's own pattern; without it as many as the geometry has
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_LAYERS))]
+    pub layers: Option<u32>,
+    /// n-gram rows: sparse leaves holes, which read as zeros and take no disk; full writes random ones
+    #[arg(long, value_name = "HOW", default_value = "sparse", value_parser = values::ngrams())]
+    pub ngram: NgramRows,
+    /// Rows of each n-gram table, about; without it as many as the geometry has
+    #[arg(long, value_name = "N", value_parser = values::whole)]
+    pub ngram_rows: Option<u64>,
+    /// Write a draft head beside it
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub draft_head: bool,
+    /// Same seed and flags: same bytes
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = values::whole)]
+    pub seed: u64,
+    /// Threads that write; 0 takes one for each core
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=MOST_THREADS))]
+    pub threads: u16,
+    /// Print what was written as JSON
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub json: bool,
+}
+
+/// Flags of `ss replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// Trace that `ss run --trace-experts FILE` wrote
+    pub file: Option<PathBuf>,
+    /// Make a trace up instead, of a model of this geometry: released, nano-like, or a config.json or the directory that
+    /// holds one; its router is as skewed as a trained one's
+    #[arg(long, value_name = "GEOMETRY", value_parser = values::geometry)]
+    pub synthetic: Option<Source>,
+    /// Tokens of the made-up trace
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=MOST_TOKENS))]
+    pub tokens: u32,
+    /// Same seed: same made-up trace
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = values::whole)]
+    pub seed: u64,
+    /// Sizes of the slot pool, as for `ss run`
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', default_value = "10%,25%,50%,75%")]
+    pub slots: Vec<PoolSize>,
+    /// Policies: clock, which is the engine's, lru, lfu, popularity, belady, which knows the future; without it all
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub policy: Vec<Policy>,
+    /// Bytes of an expert; without it those that the trace names
+    #[arg(long, value_name = "N", value_parser = values::whole)]
+    pub record_bytes: Option<u64>,
+    /// Print the figures as JSON
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub json: bool,
+}
+
 /// Flags of `ss run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -143,6 +254,12 @@ pub struct RunArgs {
     /// Write prompt and output ids, rates, hits, bytes read and peak memory to FILE as JSON
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub stats_json: Option<PathBuf>,
+    /// Write which experts each token chose to FILE, for `ss replay`
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub trace_experts: Option<PathBuf>,
+    /// Do not read the experts that were used most before, and do not keep which they are
+    #[arg(long, help_heading = "Model and device", value_parser = BoolishValueParser::new())]
+    pub no_hot_set: bool,
     /// Show on what it ran and where the time went
     #[arg(short, long, help_heading = "Output", value_parser = BoolishValueParser::new())]
     pub verbose: bool,
@@ -173,6 +290,10 @@ pub struct BenchArgs {
     /// Tokens that are in the window before a test begins
     #[arg(short, long, value_name = "N,...", value_delimiter = ',', default_value = "0", help_heading = "Tests")]
     pub depth: Vec<u32>,
+    /// Measure prompts of 512, 2048 and 8192 tokens, and replies of 128 tokens behind 0, 4096 and 32768
+    #[arg(long, conflicts_with_all = ["prompt_tokens", "reply_tokens", "depth"], help_heading = "Tests",
+          value_parser = BoolishValueParser::new())]
+    pub full: bool,
     /// Runs of each test, after one that is not counted
     #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000),
           help_heading = "Tests")]
@@ -181,6 +302,16 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = ss_generate::DEFAULT_PREFILL_PASS,
           value_parser = clap::value_parser!(u32).range(1..=MOST_ROWS), help_heading = "Tests")]
     pub prefill_pass: u32,
+    /// Read records into the memory of `--ram-cache-gb` before the first test
+    #[arg(long, help_heading = "Tests", value_parser = BoolishValueParser::new())]
+    pub preload: bool,
+    /// Slow what comes from that memory down to the disk of `--disk-gbps` and `--disk-latency-us`, too: memory then stands in
+    /// for a disk that is faster than the one at hand
+    #[arg(long, help_heading = "Tests", value_parser = BoolishValueParser::new())]
+    pub throttle_ram: bool,
+    /// Show where the time went: device busy, disk, encoding, other work of the host, idle; timing takes a little of it
+    #[arg(long, help_heading = "Output", value_parser = BoolishValueParser::new())]
+    pub profile: bool,
     /// Print the figures as JSON; the table goes to standard error then
     #[arg(long, help_heading = "Output", value_parser = BoolishValueParser::new())]
     pub json: bool,
@@ -210,9 +341,43 @@ pub struct LoadArgs {
     /// the experts exceed half of memory
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = values::io())]
     pub io: IoMode,
+    /// Read the original weights even where `ss pack` has laid them out
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub no_pack: bool,
+    /// Look at the checksum of every packed expert that is read; slower
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub check_records: bool,
+    /// Read no expert before its layer has chosen it
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub no_lookahead: bool,
+    /// How far above a layer's last choice an expert must be expected to be read early, in logits
+    #[arg(long, value_name = "X", default_value_t = LookaheadOptions::default().margin, value_parser = values::margin)]
+    pub lookahead_margin: f32,
     /// Megabytes of n-gram rows kept in memory
     #[arg(long, value_name = "MB", default_value_t = ROW_CACHE_MB, value_parser = values::whole)]
     pub ngram_cache_mb: u64,
+    /// What stands between device and disk.
+    #[command(flatten)]
+    pub tiers: TierArgs,
+}
+
+/// Flags that say where records come from, but for the model directory.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Model and device")]
+pub struct TierArgs {
+    /// A copy of the model directory on another disk: each read goes to the copy that has fewer bytes to read
+    #[arg(long, value_name = "DIR|NAME")]
+    pub mirror: Option<PathBuf>,
+    /// Gigabytes of host memory that keep expert records, besides the slots, or all; of use where the GPU has memory of
+    /// its own
+    #[arg(long, value_name = "GB|all", default_value = "0")]
+    pub ram_cache_gb: RamSize,
+    /// Read as slowly as a disk of so many GB/s, to see what another machine would do
+    #[arg(long, value_name = "GB/S", value_parser = values::positive)]
+    pub disk_gbps: Option<f64>,
+    /// Wait as long for the first byte of each read as for a disk of so many microseconds
+    #[arg(long, value_name = "US", value_parser = values::positive)]
+    pub disk_latency_us: Option<f64>,
 }
 
 /// Flags that say how many experts stay in memory.

@@ -28,6 +28,15 @@ struct Gpu {
     cache: Option<CacheFile>,
 }
 
+/// Whether an adapter times its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// No: nothing is waited for that need not be.
+    Off,
+    /// Yes, for a profile.
+    On,
+}
+
 /// What the flags mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -60,7 +69,7 @@ impl Device {
     ///
     /// # Errors
     /// When there is no such adapter, or it does not open.
-    pub fn open(args: &DeviceArgs) -> Result<Self> {
+    pub fn open(args: &DeviceArgs, timing: Timing) -> Result<Self> {
         if args.backend == BackendChoice::Reference {
             return Self::reference(args);
         }
@@ -70,7 +79,7 @@ impl Device {
                 passed_over(&adapters);
                 Self::reference(args)
             }
-            Choice::Adapter(choice) => Self::adapter(&adapters, choice),
+            Choice::Adapter(choice) => Self::adapter(&adapters, choice, timing),
         }
     }
 
@@ -79,10 +88,11 @@ impl Device {
         Ok(Device { backend: Arc::new(Reference::new(options)?), gpu: None })
     }
 
-    fn adapter(adapters: &[AdapterFacts], choice: AdapterChoice) -> Result<Self> {
+    fn adapter(adapters: &[AdapterFacts], choice: AdapterChoice, timing: Timing) -> Result<Self> {
         let adapter = ss_wgpu::choose(adapters, &choice)?.clone();
         let cache = adapter.cache_name.as_deref().and_then(CacheFile::open);
         let mut options = ss_wgpu::Options::new(choice);
+        options.timed = timing == Timing::On;
         options.pipeline_cache = cache.as_ref().and_then(CacheFile::read);
         let opened = Arc::new(WgpuBackend::open(options)?);
         Ok(Device { backend: opened.clone(), gpu: Some(Gpu { adapter, opened, cache }) })

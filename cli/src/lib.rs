@@ -11,21 +11,26 @@ mod config;
 mod device;
 mod devices;
 mod exit;
+mod hot;
 mod inspect;
 mod intake;
 mod interrupt;
 mod keep;
 mod lines;
+mod pack;
 mod places;
 mod plan;
 mod precedence;
 mod progress;
+mod replay;
 mod report;
 mod run;
 mod selftest;
 mod setup;
+mod synth;
 mod terminal;
 mod tools;
+mod trace;
 mod trust;
 mod usage;
 mod values;
@@ -92,6 +97,7 @@ fn dispatch() -> anyhow::Result<Exit> {
             run::run(&args)
         }
         Command::Inspect(args) => inspect::inspect(&args),
+        Command::Pack(args) => pack::pack(&args),
         Command::Devices(args) => devices::devices(&args),
         Command::Bench(mut args) => {
             if let Some(matches) = matches.subcommand_matches("bench") {
@@ -105,6 +111,8 @@ fn dispatch() -> anyhow::Result<Exit> {
             }
             selftest::selftest(&args)
         }
+        Command::Synth(args) => synth::synth(&args),
+        Command::Replay(args) => replay::replay(&args),
         Command::Completions { shell } => completions(shell),
     }
 }

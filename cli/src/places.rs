@@ -1,5 +1,5 @@
 //! Owns: where models and settings lie (engine.md section 9).
-//! Invariants: a model directory is never written.
+//! Invariants: a model directory is never written, but by `ss pack`.
 
 use std::path::{Path, PathBuf};
 

@@ -13,6 +13,8 @@ pub struct Need {
     pub workspace: u64,
     /// n-gram rows kept in memory.
     pub row_cache: u64,
+    /// Expert records kept in the machine's memory besides the slots.
+    pub ram_cache: u64,
     /// Memory of the machine.
     pub machine: u64,
     /// Whether trunk, pool and scratch lie in memory of the device's own. How much it has nobody says: a driver refuses
@@ -43,12 +45,13 @@ pub fn default_slots(all: u32, floor: u32, need: &Need) -> u32 {
 pub fn check_room(slots: u32, need: &Need) -> Result<(), NoRoom> {
     let pool = u64::from(slots).saturating_mul(need.slot);
     let on_device = [need.trunk, pool, need.workspace].into_iter().fold(0, u64::saturating_add);
-    let total = if need.own_memory { need.row_cache } else { on_device.saturating_add(need.row_cache) };
+    let on_host = need.row_cache.saturating_add(need.ram_cache);
+    let total = if need.own_memory { on_host } else { on_device.saturating_add(on_host) };
     if total <= need.machine {
         return Ok(());
     }
     let gb = |bytes: u64| bytes as f64 / 1e9;
-    let parts = match need.own_memory {
+    let mut parts = match need.own_memory {
         true => format!("n-gram rows {:.2}; ask for less with `--ngram-cache-mb`", gb(need.row_cache)),
         false => format!(
             "trunk {:.2} + {slots} slots {:.2} + scratch {:.2} + n-gram rows {:.2}; ask for less with `--slots`, \
@@ -59,6 +62,9 @@ pub fn check_room(slots: u32, need: &Need) -> Result<(), NoRoom> {
             gb(need.row_cache)
         ),
     };
+    if need.ram_cache > 0 {
+        parts = format!("records {:.2} (`--ram-cache-gb`) + {parts}", gb(need.ram_cache));
+    }
     Err(NoRoom { machine: gb(need.machine), total: gb(total), parts })
 }
 
@@ -71,6 +77,7 @@ mod tests {
         slot: 2_764_800,
         workspace: 200_000_000,
         row_cache: 64_000_000,
+        ram_cache: 0,
         machine: 16_000_000_000,
         own_memory: false,
     };
@@ -102,6 +109,15 @@ mod tests {
         assert!(check_room(24_576, &need).is_ok());
         let text = check_room(24_576, &Need { row_cache: 17_000_000_000, ..need }).unwrap_err().to_string();
         assert!(text.contains("`--ngram-cache-mb`"), "{text}");
+    }
+
+    #[test]
+    fn records_in_memory_are_the_machine_s_whatever_the_device_has() {
+        for own_memory in [false, true] {
+            let need = Need { own_memory, ram_cache: 17_000_000_000, ..RELEASED };
+            let text = check_room(640, &need).unwrap_err().to_string();
+            assert!(text.contains("records 17.00 (`--ram-cache-gb`)"), "{text}");
+        }
     }
 
     #[test]

@@ -22,9 +22,24 @@ impl Progress {
         Self::new("loading {wide_bar} {bytes} of {total_bytes}, {eta} left")
     }
 
+    /// For filling host memory with records: bytes of bytes.
+    pub fn preloading() -> Self {
+        Self::new("preloading {wide_bar} {bytes} of {total_bytes}, {eta} left")
+    }
+
     /// For reading a prompt: tokens of tokens.
     pub fn reading() -> Self {
         Self::new("reading {wide_bar} {pos} of {len} tokens, {rate}, {eta} left")
+    }
+
+    /// For packing: bytes of bytes.
+    pub fn packing() -> Self {
+        Self::new("packing {wide_bar} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left")
+    }
+
+    /// For reading packs again: bytes of bytes.
+    pub fn verifying() -> Self {
+        Self::new("verifying {wide_bar} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left")
     }
 
     /// For building what a device runs: kernels of kernels.
@@ -35,6 +50,11 @@ impl Progress {
     /// For a self-test: checks of checks.
     pub fn testing() -> Self {
         Self::new("self-test {wide_bar} {pos} of {len} checks, {eta} left")
+    }
+
+    /// For writing a checkpoint: bytes of bytes.
+    pub fn writing() -> Self {
+        Self::new("writing {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left")
     }
 
     fn new(template: &str) -> Self {

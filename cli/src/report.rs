@@ -16,6 +16,7 @@ use crate::setup::{Ready, name};
 pub struct Before {
     stream: Counters,
     device: ss_backend::Counters,
+    rows_read: u64,
 }
 
 /// What a run took.
@@ -33,15 +34,19 @@ pub struct Report {
     slots: u32,
     all_slots: u32,
     peak: u64,
+    /// Records of the hot set that were read since the start.
+    warmed: u64,
     /// Prompt tokens that were read.
     read: usize,
+    /// Rows of all logits that were read.
+    rows_read: u64,
 }
 
 impl Report {
     /// Counters as they stand.
     pub fn before(ready: &Ready) -> Before {
         let model = &ready.engine.model;
-        Before { stream: model.store().counters(), device: model.backend().counters() }
+        Before { stream: model.store().counters(), device: model.backend().counters(), rows_read: model.rows_read() }
     }
 
     /// What was done since.
@@ -69,11 +74,13 @@ impl Report {
             },
             facts,
             arithmetic: model.arithmetic().name(),
+            warmed: model.store().experts.warmed(),
             slots: ready.slots,
             all_slots: ready.all_slots,
             peak: Peak::measure(outside)?.bytes(),
             summary,
             read,
+            rows_read: model.rows_read() - before.rows_read,
         })
     }
 
@@ -99,7 +106,7 @@ impl Report {
     pub fn lines(&self, profile: bool) -> String {
         let mut lines = format!(
             "{} prompt tokens at {:.0} tok/s, {} reply tokens at {:.1} tok/s ({} backend, {} arithmetic)\n\
-             {} slots for {} experts, {:.1} % hits, {} read, peak memory {}",
+             {} slots for {} experts, {:.1} % hits, {} read, {}peak memory {}",
             self.read,
             self.prefill_rate(),
             self.summary.output.len(),
@@ -110,8 +117,21 @@ impl Report {
             self.all_slots,
             100.0 * self.hit_rate(),
             bytes(self.stream.bytes_read()),
+            match self.stream.ram.bytes {
+                0 => String::new(),
+                kept => format!("{} from host memory, ", bytes(kept)),
+            },
             bytes(self.peak),
         );
+        let early = &self.stream.early;
+        if early.issued > 0 {
+            lines += &format!(
+                "\n{} experts read early, {} of them used, {} in vain",
+                early.issued,
+                early.adopted + early.joined,
+                bytes(early.wasted_bytes),
+            );
+        }
         if profile {
             lines += &self.profile();
         }
@@ -153,6 +173,7 @@ impl Report {
     /// The report as JSON.
     pub fn json(&self) -> String {
         let (e, n, s) = (&self.stream.experts, &self.stream.ngrams, &self.summary);
+        let early = &self.stream.early;
         let stages: BTreeMap<&str, f64> =
             self.shares().into_iter().map(|(stage, time)| (stage, time.as_secs_f64())).collect();
         let report: Value = json!({
@@ -172,10 +193,22 @@ impl Report {
             "expert_hits": e.hits,
             "expert_misses": e.misses,
             "expert_evictions": e.evictions,
+            "hot_set_records": self.warmed,
             "hit_rate": self.hit_rate(),
+            "lookahead": {
+                "issued": early.issued,
+                "adopted": early.adopted,
+                "joined": early.joined,
+                "expired": early.expired,
+                "wasted_bytes": early.wasted_bytes,
+            },
+            "logit_rows_read": self.rows_read,
             "ngram_rows": n.rows,
             "ngram_hits": n.hits,
             "bytes_read": self.stream.bytes_read(),
+            "ram_hits": self.stream.ram.hits,
+            "ram_evictions": self.stream.ram.evictions,
+            "ram_bytes": self.stream.ram.bytes,
             "disk_wait_seconds": (e.waited + n.waited).as_secs_f64(),
             "stage_seconds": stages,
             "dispatches": self.device.dispatches,

@@ -14,9 +14,11 @@ use crate::answer::{Settings, answer};
 use crate::args::RunArgs;
 use crate::chat;
 use crate::exit::Exit;
+use crate::hot::HotFile;
 use crate::interrupt::Interrupt;
 use crate::report::Report;
 use crate::setup::{self, Ready};
+use crate::trace::TraceFile;
 use crate::{intake, terminal, tools};
 
 /// What every answer of a run needs.
@@ -30,6 +32,37 @@ pub struct Run<'a> {
     stats: Option<StatsFile>,
 }
 
+/// What is kept of a run beside its answers.
+struct Kept {
+    trace: Option<TraceFile>,
+    hot: Option<HotFile>,
+}
+
+impl Kept {
+    /// Starts the trace and the reading of the hot set, as the flags say.
+    fn start(args: &RunArgs, ready: &mut Ready) -> Result<Self> {
+        let model = &mut ready.engine.model;
+        let trace =
+            args.trace_experts.as_deref().map(|path| TraceFile::create(path, model.checkpoint())).transpose()?;
+        if let Some(trace) = &trace {
+            model.trace(Box::new(trace.clone()))?;
+        }
+        let hot = if args.no_hot_set { None } else { HotFile::of(model) };
+        if let Some(hot) = &hot {
+            model.warm(&hot.read(args.verbose));
+        }
+        Ok(Kept { trace, hot })
+    }
+
+    /// Keeps what is to be kept.
+    fn end(&self, ready: &Ready) -> Result<()> {
+        if let Some(hot) = &self.hot {
+            hot.write(&ready.engine.model.store().experts.uses().hottest());
+        }
+        self.trace.as_ref().map_or(Ok(()), TraceFile::end)
+    }
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -37,6 +70,9 @@ pub struct Run<'a> {
 pub fn run(args: &RunArgs) -> Result<Exit> {
     let prompt = prompt(args)?;
     Stops::new(&args.reply.stop).context("`--stop`")?;
+    if let Some(path) = &args.trace_experts {
+        claim(path, "--trace-experts")?;
+    }
     let run = Run {
         args,
         tools: args.reply.tools.as_deref().map(tools::read).transpose()?.unwrap_or_default(),
@@ -45,12 +81,14 @@ pub fn run(args: &RunArgs) -> Result<Exit> {
     };
     let mut ready = setup::load(&args.load, args.pool.size(), args.reply.prefill_pass)?;
     Settings { reply: &args.reply, sampling: &args.sampling, tools: &run.tools }.check(&ready)?;
+    let kept = Kept::start(args, &mut ready)?;
     let exit = match prompt {
         Some(text) => run.once(&mut ready, &text),
         None => chat::talk(&run, &mut ready),
     };
     ready.device.keep();
-    exit
+    let traced = kept.end(&ready);
+    exit.and_then(|exit| traced.map(|()| exit))
 }
 
 /// The prompt: argument, standard input, or both; none means a chat.
@@ -108,10 +146,9 @@ impl Run<'_> {
 struct StatsFile(PathBuf);
 
 impl StatsFile {
-    /// Makes sure that the file can be written, before an answer is made for nothing.
+    /// Claims the file.
     fn claim(path: &Path) -> Result<Self> {
-        let open = OpenOptions::new().append(true).create(true).open(path);
-        open.with_context(|| format!("`--stats-json`: `{}` cannot be written", path.display()))?;
+        claim(path, "--stats-json")?;
         Ok(StatsFile(path.to_path_buf()))
     }
 
@@ -119,4 +156,11 @@ impl StatsFile {
         let done = std::fs::write(&self.0, text);
         done.with_context(|| format!("`--stats-json`: `{}` cannot be written", self.0.display()))
     }
+}
+
+/// Makes sure that a file can be written, before an answer is made for nothing.
+fn claim(path: &Path, flag: &str) -> Result<()> {
+    let open = OpenOptions::new().append(true).create(true).open(path);
+    open.with_context(|| format!("`{flag}`: `{}` cannot be written", path.display()))?;
+    Ok(())
 }

@@ -11,7 +11,7 @@ use ss_backend::DeviceFacts;
 use ss_wgpu::selftest::{Plan, Row, operations, run};
 
 use crate::args::{BackendChoice, SelftestArgs};
-use crate::device::Device;
+use crate::device::{Device, Timing};
 use crate::devices::facts_json;
 use crate::exit::Exit;
 use crate::progress::Progress;
@@ -32,7 +32,7 @@ pub fn selftest(args: &SelftestArgs) -> Result<Exit> {
     if flags.backend == BackendChoice::Auto {
         flags.backend = BackendChoice::Wgpu;
     }
-    let device = Device::open(&flags)?;
+    let device = Device::open(&flags, Timing::Off)?;
     let twin = device.twin()?;
     let (started, mut bar) = (Instant::now(), Progress::testing());
     let rows = run(&plan, &*device.backend, &twin, &mut |done, total| bar.update(done as u64, total as u64))?;

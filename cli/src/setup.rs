@@ -4,15 +4,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use ss_checkpoint::{Checkpoint, OpenOptions};
 use ss_generate::{Engine, Words};
 use ss_memory::Machine;
 use ss_model::{Model, ModelOptions, PassMutation, trunk_bytes, workspace_bytes};
-use ss_stream::{LaneCounts, PoolGeometry, PoolSize, StoreOptions};
+use ss_stream::{DiskPace, LaneCounts, MirrorOptions, PoolGeometry, PoolSize, RamOptions, StoreOptions};
 
-use crate::args::LoadArgs;
-use crate::device::Device;
+use crate::args::{BenchArgs, LoadArgs, TierArgs};
+use crate::device::{Device, Timing};
 use crate::places;
 use crate::plan::{Need, check_room, default_slots};
 use crate::progress::Progress;
@@ -44,6 +44,41 @@ pub struct Source<'a> {
     pub checkpoint: Arc<Checkpoint>,
     args: &'a LoadArgs,
     need: Need,
+    tiers: Tiers,
+}
+
+/// What stands between device and disk.
+struct Tiers {
+    ram: RamOptions,
+    /// Whether host memory is filled before anything is asked.
+    preload: bool,
+    mirror: Option<Arc<Checkpoint>>,
+    pace: Option<DiskPace>,
+}
+
+impl Tiers {
+    fn open(args: &TierArgs, checkpoint: &Checkpoint, options: OpenOptions) -> Result<Self> {
+        let copy = |dir: &PathBuf| -> Result<Arc<Checkpoint>> {
+            let copy = Checkpoint::open_with(&places::model_dir(dir)?, options)?;
+            checkpoint.check_copy(&copy)?;
+            Ok(Arc::new(copy))
+        };
+        let ram = RamOptions { size: args.ram_cache_gb, paced: false };
+        let pace = match (args.disk_gbps, args.disk_latency_us) {
+            (None, None) => None,
+            (gbps, latency) => Some(DiskPace::new(gbps, latency.unwrap_or_default())?),
+        };
+        Ok(Tiers { ram, preload: false, mirror: args.mirror.as_ref().map(copy).transpose()?, pace })
+    }
+
+    /// The second copy, and what is said when one of the two fails.
+    fn mirror(&self) -> Option<MirrorOptions> {
+        let copy = self.mirror.clone()?;
+        let told = |error: &ss_checkpoint::Error| {
+            terminal::note(format_args!("note: {error}; everything is read from the other copy from now on"));
+        };
+        Some(MirrorOptions { copy, told: Arc::new(told) })
+    }
 }
 
 /// Loads the model that the flags name; `asked` is the size of its pool, `prefill_pass` the most rows of a pass.
@@ -69,20 +104,47 @@ impl<'a> Source<'a> {
     /// # Errors
     /// When the directory holds no model, or the device does not open.
     pub fn open(args: &'a LoadArgs, prefill_pass: u32) -> Result<Self> {
+        Self::open_with(args, prefill_pass, Timing::Off)
+    }
+
+    /// As [`Source::open`], with or without the device's own clock.
+    ///
+    /// # Errors
+    /// As [`Source::open`].
+    pub fn open_with(args: &'a LoadArgs, prefill_pass: u32, timing: Timing) -> Result<Self> {
         let dir = find(args)?;
         let machine = Machine::probe()?.memory();
-        let options = OpenOptions { io: args.io, physical_memory: machine };
+        let (packs, check_records) = (!args.no_pack, args.check_records);
+        let options = OpenOptions { io: args.io, physical_memory: machine, packs, check_records };
         let checkpoint = Arc::new(Checkpoint::open_with(&dir, options)?);
-        let device = Device::open(&args.device)?;
+        let tiers = Tiers::open(&args.tiers, &checkpoint, options)?;
+        let device = Device::open(&args.device, timing)?;
         let need = Need {
             trunk: trunk_bytes(&checkpoint),
             slot: checkpoint.expert_layout().bytes,
             workspace: workspace_bytes(checkpoint.geometry(), prefill_pass, checkpoint.has_mtp()),
             row_cache: args.ngram_cache_mb.saturating_mul(1_000_000),
+            ram_cache: args.tiers.ram_cache_gb.bytes(&checkpoint),
             machine,
             own_memory: device.has_own_memory(),
         };
-        Ok(Source { device, dir, checkpoint, args, need })
+        Ok(Source { device, dir, checkpoint, args, need, tiers })
+    }
+
+    /// With what only a measurement asks for.
+    ///
+    /// # Errors
+    /// When it asks for memory or a disk that the other flags do not name.
+    pub fn measured(mut self, args: &BenchArgs) -> Result<Self> {
+        if args.preload && self.need.ram_cache == 0 {
+            bail!("`--preload` has no memory to fill; add `--ram-cache-gb all`, or fewer gigabytes");
+        }
+        if args.throttle_ram && self.tiers.pace.is_none() {
+            bail!("`--throttle-ram` has no disk to imitate; add `--disk-gbps` or `--disk-latency-us`");
+        }
+        self.tiers.preload = args.preload;
+        self.tiers.ram.paced = args.throttle_ram;
+        Ok(self)
     }
 
     /// What pool sizes mean here.
@@ -112,11 +174,18 @@ impl<'a> Source<'a> {
         let mut store = StoreOptions::new(slots);
         store.lanes = LaneCounts::new(self.args.bulk_lanes, self.args.demand_lanes)?;
         store.row_cache_bytes = self.need.row_cache;
+        (store.ram, store.mirror, store.pace) = (self.tiers.ram, self.tiers.mirror(), self.tiers.pace);
+        store.lookahead.on = !self.args.no_lookahead;
+        store.lookahead.margin = self.args.lookahead_margin;
         let options = ModelOptions { store, arithmetic: self.args.arithmetic, mutation: PassMutation::None };
         let (backend, checkpoint) = (self.device.backend.clone(), self.checkpoint.clone());
         let mut bar = Progress::loading();
         let mut model = Model::load(backend, checkpoint, options, &mut |done, total| bar.update(done, total))?;
         drop(bar);
+        if self.tiers.preload {
+            let mut bar = Progress::preloading();
+            model.store().preload(&mut |done, total| bar.update(done, total))?;
+        }
         let mut bar = Progress::building();
         model.prepare(&mut |done, total| bar.update(done as u64, total as u64))?;
         Ok(model)

@@ -7,6 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ss_backend::Arithmetic;
 use ss_checkpoint::IoMode;
 use ss_server::Thinking;
+use ss_synth::{NgramRows, Source};
 
 /// How far presence and frequency penalties go.
 const PENALTY: RangeInclusive<f32> = -2.0..=2.0;
@@ -14,6 +15,17 @@ const PENALTY: RangeInclusive<f32> = -2.0..=2.0;
 const REPETITION: RangeInclusive<f32> = 0.5..=2.0;
 /// How far the bias of a token goes.
 const BIAS: RangeInclusive<f32> = -100.0..=100.0;
+
+/// How far above the last choice a forecast may be asked to be.
+const MARGIN: RangeInclusive<f32> = 0.0..=100.0;
+
+/// A margin of forecasts.
+///
+/// # Errors
+/// What was expected.
+pub fn margin(text: &str) -> Result<f32, String> {
+    number(text, MARGIN, "a number from 0 to 100")
+}
 
 /// An arithmetic profile.
 pub fn profile() -> impl TypedValueParser<Value = Arithmetic> {
@@ -23,6 +35,25 @@ pub fn profile() -> impl TypedValueParser<Value = Arithmetic> {
 /// How expert files are read.
 pub fn io() -> impl TypedValueParser<Value = IoMode> {
     PossibleValuesParser::new(["auto", "cached", "direct"]).try_map(|name| name.parse::<IoMode>())
+}
+
+/// Whose geometry a made-up checkpoint has.
+///
+/// # Errors
+/// What was expected.
+pub fn geometry(text: &str) -> Result<Source, String> {
+    match text {
+        "" => Err("expected released, nano-like or a config.json".into()),
+        "released" => Ok(Source::Released),
+        "nano-like" => Ok(Source::NanoLike),
+        path => Ok(Source::File(path.into())),
+    }
+}
+
+/// How n-gram rows are written.
+pub fn ngrams() -> impl TypedValueParser<Value = NgramRows> {
+    PossibleValuesParser::new(["sparse", "full"])
+        .map(|name| if name == "full" { NgramRows::Full } else { NgramRows::Sparse })
 }
 
 /// How hard to think.
@@ -42,6 +73,15 @@ fn number(text: &str, range: RangeInclusive<f32>, expected: &str) -> Result<f32,
         Ok(value) if range.contains(&value) => Ok(value),
         _ => Err(format!("expected {expected}")),
     }
+}
+
+/// A positive number.
+///
+/// # Errors
+/// What was expected.
+pub fn positive(text: &str) -> Result<f64, String> {
+    let value = text.trim().parse::<f64>().ok().filter(|value| *value > 0.0 && value.is_finite());
+    value.ok_or_else(|| "expected a positive number".into())
 }
 
 /// A temperature.

@@ -1,6 +1,7 @@
 //! Owns: the figures of a bench as a table and as JSON.
 //! Invariants: a figure stands beside model, device, arithmetic and pool; a ratio is to the first pool of the same test.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -26,6 +27,8 @@ pub struct Head {
     pub prefill_pass: u32,
     /// Counted runs of a test.
     pub repetitions: u32,
+    /// Whether each row says where its time went.
+    pub profile: bool,
 }
 
 /// All rows so far.
@@ -47,7 +50,7 @@ struct Row {
 impl Head {
     /// The lines above the table.
     pub fn text(&self) -> String {
-        let Head { model, facts, arithmetic, all_slots, prefill_pass, repetitions } = self;
+        let Head { model, facts, arithmetic, all_slots, prefill_pass, repetitions, .. } = self;
         format!(
             "{model} on {}, {} backend, {arithmetic} arithmetic, {all_slots} experts, passes of {prefill_pass} rows; mean \
              and deviation of {repetitions} runs\n\n\
@@ -79,7 +82,10 @@ impl Figures {
         let rates: Vec<f64> = measured.times.iter().map(rate).collect();
         let first = self.rows.iter().find(|row| row.test == test).map_or(mean(&rates), |row| mean(&row.rates));
         let row = Row { slots, test, ratio: mean(&rates) / first, measured, rates };
-        let text = row.text();
+        let mut text = row.text();
+        if self.head.profile {
+            text += &row.profile();
+        }
         self.rows.push(row);
         text
     }
@@ -112,6 +118,23 @@ impl Row {
 
     fn hit_rate(&self) -> f64 {
         if self.measured.asked == 0 { 1.0 } else { self.measured.hits as f64 / self.measured.asked as f64 }
+    }
+
+    /// A time of all runs, for one token.
+    fn milliseconds(&self, time: Duration) -> f64 {
+        1e3 * time.as_secs_f64() / (f64::from(self.test.tokens) * self.rates.len().max(1) as f64)
+    }
+
+    /// Where the time went, as parts of 1.
+    fn shares(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let wall = self.measured.split.wall.as_secs_f64().max(f64::MIN_POSITIVE);
+        self.measured.split.parts().into_iter().map(move |(name, time)| (name, time.as_secs_f64() / wall))
+    }
+
+    fn profile(&self) -> String {
+        let parts = self.shares().map(|(name, share)| format!("{name} {:.1} %", 100.0 * share));
+        let milliseconds = self.milliseconds(self.measured.split.wall);
+        format!("\n        {milliseconds:.3} ms a token: {}", parts.collect::<Vec<_>>().join(", "))
     }
 
     fn text(&self) -> String {
@@ -148,9 +171,14 @@ impl Row {
             "ratio_to_first": self.ratio,
             "hit_rate": self.hit_rate(),
             "bytes_read_per_token": self.a_token(m.bytes_read),
+            "ram_bytes_per_token": self.a_token(m.ram_bytes),
             "dispatches_per_token": self.a_token(m.dispatches),
             "submissions_per_token": self.a_token(m.submissions),
             "readbacks_per_token": self.a_token(m.readbacks),
+            "read_early_used_per_token": self.a_token(m.early.0),
+            "read_early_unused_per_token": self.a_token(m.early.1),
+            "milliseconds_per_token": self.milliseconds(m.split.wall),
+            "time_shares": self.shares().collect::<BTreeMap<_, _>>(),
         })
     }
 }
@@ -185,6 +213,7 @@ mod tests {
             all_slots: 512,
             prefill_pass: 512,
             repetitions: 2,
+            profile: true,
         };
         let mut figures = Figures::new(head);
         let (reply, prompt) = (Kind::Reply, Kind::Prompt);

@@ -5,12 +5,23 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use ss_generate::{Sampler, SamplerSettings};
 use ss_model::{Cancel, Model, Pass, State, Want};
 
 use crate::args::BenchArgs;
 
 /// Where ids come from.
 const SEED: u64 = 1;
+
+/// What `--full` measures.
+const FULL: [Test; 6] = [
+    Test { kind: Kind::Prompt, tokens: 512, depth: 0 },
+    Test { kind: Kind::Prompt, tokens: 2048, depth: 0 },
+    Test { kind: Kind::Prompt, tokens: 8192, depth: 0 },
+    Test { kind: Kind::Reply, tokens: 128, depth: 0 },
+    Test { kind: Kind::Reply, tokens: 128, depth: 4096 },
+    Test { kind: Kind::Reply, tokens: 128, depth: 32_768 },
+];
 
 /// What a test does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +63,50 @@ pub struct Measured {
     pub asked: u64,
     /// Bytes read from files.
     pub bytes_read: u64,
+    /// Bytes of records that came from host memory.
+    pub ram_bytes: u64,
     /// Kernels started.
     pub dispatches: u64,
     /// Submissions.
     pub submissions: u64,
     /// Readbacks.
     pub readbacks: u64,
+    /// Records read early that were used, and those that were not.
+    pub early: (u64, u64),
+    /// Where the time went.
+    pub split: Split,
+}
+
+/// Where the time of a test went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Split {
+    /// All of it.
+    pub wall: Duration,
+    /// The device worked.
+    pub busy: Duration,
+    /// Work was in flight.
+    pub in_flight: Duration,
+    /// The host waited for files.
+    pub disk: Duration,
+    /// The host encoded while nothing was in flight.
+    pub encoding: Duration,
+}
+
+impl Split {
+    /// Parts that add up to the whole: device busy, idle (handed over, not yet begun or not yet seen to be finished), disk,
+    /// encoding, the rest of the host.
+    pub fn parts(self) -> [(&'static str, Duration); 5] {
+        let busy = self.busy.min(self.wall);
+        let idle = self.in_flight.saturating_sub(self.busy).min(self.wall - busy);
+        let mut left = self.wall - busy - idle;
+        let mut take = |time: Duration| {
+            let taken = time.min(left);
+            left -= taken;
+            taken
+        };
+        let (disk, encoding) = (take(self.disk), take(self.encoding));
+        [("device busy", busy), ("idle", idle), ("disk wait", disk), ("encoding", encoding), ("host other", left)]
+    }
 }
 
 impl Plan {
@@ -67,6 +116,16 @@ impl Plan {
     /// When they ask for none, or for tokens behind a full window.
     pub fn new(args: &BenchArgs, window: u32) -> Result<Self> {
         let mut plan = Plan { tests: Vec::new(), notes: Vec::new() };
+        if args.full {
+            FULL.iter().filter_map(|&test| Some((test, window.checked_sub(test.depth)?))).for_each(|(test, room)| {
+                if room > 0 {
+                    plan.add(test, room);
+                } else {
+                    plan.notes.push(format!("{} is left out: the window of this model ends before it", test.name()));
+                }
+            });
+            return Ok(plan);
+        }
         for &depth in &args.depth {
             let Some(room) = window.checked_sub(depth).filter(|&room| room > 0) else {
                 bail!("`--depth {depth}` leaves no room: the window of this model has {window} tokens");
@@ -123,7 +182,7 @@ impl Test {
             let clock = Instant::now();
             match self.kind {
                 Kind::Prompt => read(model, &mut state, work, args.prefill_pass)?,
-                Kind::Reply => write(model, &mut state, work)?,
+                Kind::Reply => write(model, &mut state, before, work)?,
             }
             let time = clock.elapsed();
             if run == 0 {
@@ -131,9 +190,18 @@ impl Test {
             }
             let (stream, now) = (model.store().counters().since(stream), model.backend().counters());
             measured.times.push(time);
+            measured.early.0 += stream.early.adopted + stream.early.joined;
+            measured.early.1 += stream.early.expired;
+            let busy = |counters: &ss_backend::Counters| counters.stages.values().sum::<Duration>();
+            measured.split.wall += time;
+            measured.split.busy += busy(&now).saturating_sub(busy(&device));
+            measured.split.in_flight += now.in_flight.saturating_sub(device.in_flight);
+            measured.split.disk += stream.experts.waited + stream.ngrams.waited;
+            measured.split.encoding += now.encoding.saturating_sub(device.encoding);
             measured.hits += stream.experts.hits;
             measured.asked += stream.experts.hits + stream.experts.misses;
             measured.bytes_read += stream.bytes_read();
+            measured.ram_bytes += stream.ram.bytes;
             measured.dispatches += now.dispatches - device.dispatches;
             measured.submissions += now.submissions - device.submissions;
             measured.readbacks += now.readbacks - device.readbacks;
@@ -153,19 +221,21 @@ fn read(model: &mut Model, state: &mut State, ids: &[u32], pass: u32) -> Result<
     Ok(())
 }
 
-/// Writes as many tokens as there are ids: the first is given, the likeliest follow.
-fn write(model: &mut Model, state: &mut State, ids: &[u32]) -> Result<()> {
-    let mut token = ids.first().copied().unwrap_or_default();
-    for _ in ids {
-        token = likeliest(&model.forward(state, &Pass::generated(&[token], Want::Last), &Cancel::default())?.logits);
+/// Writes as many tokens as there are ids. Each is drawn as an answer draws it, then the next id is fed whatever was drawn, so
+/// that n-grams and experts vary as in a text.
+fn write(model: &mut Model, state: &mut State, before: &[u32], ids: &[u32]) -> Result<()> {
+    let settings = SamplerSettings { temperature: 0.7, top_k: 20, presence_penalty: 0.5, ..SamplerSettings::greedy() };
+    let mut sampler = Sampler::new(&settings, model.geometry().vocab);
+    model.begin_reply(&sampler.logit_settings(), before)?;
+    let mut decoder = model.decoder(state)?;
+    for &id in ids {
+        let likeliest = decoder.step(id, &Cancel::default())?;
+        if sampler.sample_listed(&likeliest).is_none() {
+            sampler.sample(&decoder.adjusted_row()?);
+        }
+        sampler.advance();
     }
     Ok(())
-}
-
-/// The first of the largest logits.
-fn likeliest(logits: &[f32]) -> u32 {
-    let best = (0u32..).zip(logits).reduce(|best, next| if next.1 > best.1 { next } else { best });
-    best.map_or(0, |(id, _)| id)
 }
 
 /// So many ids below `vocab`, the same each time (xorshift).
@@ -215,15 +285,39 @@ mod tests {
     }
 
     #[test]
+    fn the_full_table_is_that_of_other_benches_as_far_as_the_window_goes() {
+        let all = ["pp512", "pp2048", "pp8192", "tg128", "tg128 @ 4096", "tg128 @ 32768"];
+        assert_eq!(names(&["--full"], 65_536), all);
+        let short = plan(&["--full"], 8192).unwrap();
+        assert_eq!((short.tests.len(), short.notes.len()), (5, 1), "{:?}", short.notes);
+    }
+
+    #[test]
+    fn the_parts_of_the_time_add_up_to_all_of_it() {
+        let ms = Duration::from_millis;
+        let split = |busy, in_flight, disk, encoding| Split {
+            wall: ms(100),
+            busy: ms(busy),
+            in_flight: ms(in_flight),
+            disk: ms(disk),
+            encoding: ms(encoding),
+        };
+        for split in [split(60, 70, 10, 5), split(0, 0, 0, 0), split(90, 80, 90, 90), split(200, 300, 1, 1)] {
+            assert_eq!(split.parts().iter().map(|(_, time)| *time).sum::<Duration>(), split.wall, "{split:?}");
+        }
+        let parts = split(60, 70, 10, 5).parts().map(|(_, time)| time.as_millis());
+        assert_eq!(parts, [60, 10, 10, 5, 15]);
+    }
+
+    #[test]
     fn what_cannot_be_measured_is_refused() {
         assert!(plan(&["--depth", "4096"], 4096).unwrap_err().to_string().contains("`--depth 4096` leaves no room"));
         assert!(plan(&["-p", "0", "-n", "0"], 4096).unwrap_err().to_string().contains("nothing to measure"));
     }
 
     #[test]
-    fn ids_are_the_same_each_time_and_the_first_of_equals_is_likeliest() {
+    fn ids_are_the_same_each_time() {
         assert_eq!(ids(100, 50), ids(100, 50));
         assert!(ids(1000, 50).iter().all(|&id| id < 50));
-        assert_eq!(likeliest(&[0.5, 2.0, -1.0, 2.0]), 1);
     }
 }

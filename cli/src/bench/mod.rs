@@ -1,5 +1,5 @@
 //! Owns: `ss bench`: how fast a model reads prompts and writes replies at given sizes of its slot pool.
-//! Refuses: text and sampling; ids come from a seed, and the likeliest token follows.
+//! Refuses: text; ids come from a seed.
 //! Invariants: every test runs once uncounted, so that kernels are built and the pool is as it stays.
 
 mod figures;
@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use ss_stream::PoolSize;
 
 use crate::args::BenchArgs;
+use crate::device::Timing;
 use crate::exit::Exit;
 use crate::setup::{Source, name};
 use crate::terminal;
@@ -23,7 +24,8 @@ use measure::Plan;
 /// # Errors
 /// When the model cannot be loaded, a test finds no room, or the device fails.
 pub fn bench(args: &BenchArgs) -> Result<Exit> {
-    let source = Source::open(&args.load, args.prefill_pass)?;
+    let timing = if args.profile { Timing::On } else { Timing::Off };
+    let source = Source::open_with(&args.load, args.prefill_pass, timing)?.measured(args)?;
     let slots = sizes(args, &source)?;
     let plan = Plan::new(args, source.checkpoint.geometry().max_positions)?;
     plan.notes.iter().for_each(|note| terminal::note(format_args!("note: {note}")));
@@ -35,6 +37,7 @@ pub fn bench(args: &BenchArgs) -> Result<Exit> {
         all_slots: source.pool().all(),
         prefill_pass: args.prefill_pass,
         repetitions: args.repetitions,
+        profile: args.profile,
     };
     let say = |text: String| {
         if args.json {

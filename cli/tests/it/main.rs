@@ -8,10 +8,14 @@ mod chat;
 mod devices;
 mod models;
 mod output;
+mod pack;
 mod refusals;
+mod replay;
 mod settings;
 #[cfg(unix)]
 mod signals;
+mod synth;
+mod tiers;
 
 use std::ffi::OsStr;
 use std::io::Write;

@@ -9,7 +9,8 @@ use crate::{Place, SS};
 /// An answer that does not end by itself: the tokens that end one are banned.
 pub const ENDLESS: [&str; 4] = ["--logit-bias", "4070=-100", "--logit-bias", "4072=-100"];
 
-fn interrupt(child: &Child) {
+/// Ctrl-C.
+pub fn interrupt(child: &Child) {
     let done = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(done.success());
 }

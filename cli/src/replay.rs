@@ -1,0 +1,152 @@
+//! Owns: `ss replay`: what pools of some sizes would have found in a trace, under some policies (engine.md 5.8).
+//! Invariants: every policy is shown the same trace; the table says what was left out of it.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use ss_replay::{Made, Outcome, PERSISTENCE, Policy, Shape, Trace, TraceReader, simulate};
+use ss_stream::PoolGeometry;
+use ss_synth::{Order, Plan, Source};
+
+use crate::args::ReplayArgs;
+use crate::exit::Exit;
+use crate::report::bytes;
+
+/// Replays and prints.
+///
+/// # Errors
+/// When there is no trace, it is damaged, or a pool is none for its model.
+pub fn replay(args: &ReplayArgs) -> Result<Exit> {
+    let replay = Replay::new(args)?;
+    let text = if args.json { format!("{:#}\n", replay.json()) } else { replay.text() };
+    std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")?;
+    Ok(Exit::Answered)
+}
+
+/// A trace and what pools found in it.
+struct Replay {
+    name: String,
+    trace: Trace,
+    /// Whether the file ended in the middle of a token.
+    cut: bool,
+    policies: Vec<Policy>,
+    /// For each size an outcome a policy.
+    outcomes: Vec<Vec<Outcome>>,
+}
+
+impl Replay {
+    fn new(args: &ReplayArgs) -> Result<Self> {
+        let (name, mut trace, cut) = match (&args.file, &args.synthetic) {
+            (Some(file), None) => read(file)?,
+            (None, Some(source)) => make(args, source)?,
+            (Some(_), Some(_)) => bail!("FILE and `--synthetic` exclude each other; give one of them"),
+            (None, None) => bail!(
+                "there is nothing to replay: give a file that `ss run --trace-experts FILE` wrote, or `--synthetic released`"
+            ),
+        };
+        if let Some(record_bytes) = args.record_bytes {
+            trace.shape.record_bytes = record_bytes;
+        }
+        let policies = if args.policy.is_empty() { Policy::ALL.to_vec() } else { args.policy.clone() };
+        let mut sizes = Vec::new();
+        for size in &args.slots {
+            sizes.push(size.resolve(pool(&trace.shape))?);
+        }
+        let of_size = |&slots: &u32| policies.iter().map(|&policy| simulate(&trace, policy, slots)).collect();
+        let outcomes = sizes.iter().map(of_size).collect::<ss_replay::Result<_>>()?;
+        Ok(Replay { name, trace, cut, policies, outcomes })
+    }
+
+    fn text(&self) -> String {
+        let (shape, figures) = (self.trace.shape, &self.trace.figures);
+        let mut text = format!(
+            "{}: {} layers of {} experts, {} a token, {} each; {} reply tokens{}{}\n\
+             the most used tenth of a layer's experts has {:.0} % of the uses, {:.0} % of the choices are those of the \
+             token before,\n\
+             {:.0} % of the choices but the last are too close to it to be read ahead\n\n",
+            self.name,
+            shape.layers,
+            shape.experts,
+            shape.choices,
+            bytes(shape.record_bytes),
+            self.trace.tokens(),
+            if self.trace.prompt_rows > 0 {
+                format!(", {} of prompts left out", self.trace.prompt_rows)
+            } else {
+                String::new()
+            },
+            if self.cut { ", cut in the middle of the next" } else { "" },
+            100.0 * figures.favoured(),
+            100.0 * figures.repeated(),
+            100.0 * figures.close(),
+        );
+        text += &format!("{:>14}", "slots");
+        self.policies.iter().for_each(|policy| text += &format!("  {:>18}", policy.name()));
+        for row in &self.outcomes {
+            let slots = row.first().map_or(0, |outcome| outcome.slots);
+            let percent = 100.0 * f64::from(slots) / f64::from(pool(&shape).all());
+            text += &format!("\n{:>14}", format!("{slots} ({percent:.0} %)"));
+            for outcome in row {
+                let read = bytes(outcome.warm.bytes_a_token(shape.record_bytes) as u64);
+                text += &format!("  {:>18}", format!("{:.1} % {read:>9}", 100.0 * outcome.warm.hit_rate()));
+            }
+        }
+        text + "\n\nhits and bytes read a token, once the pool was full, or in the second half of the tokens\n"
+    }
+
+    fn json(&self) -> Value {
+        let (shape, figures) = (self.trace.shape, &self.trace.figures);
+        let outcome = |outcome: &Outcome| {
+            json!({
+                "slots": outcome.slots,
+                "policy": outcome.policy.name(),
+                "tokens": outcome.warm.tokens,
+                "hits": outcome.warm.hits,
+                "misses": outcome.warm.misses,
+                "hit_rate": outcome.warm.hit_rate(),
+                "bytes_a_token": outcome.warm.bytes_a_token(shape.record_bytes),
+                "cold": {
+                    "tokens": outcome.cold.tokens,
+                    "hits": outcome.cold.hits,
+                    "misses": outcome.cold.misses,
+                    "hit_rate": outcome.cold.hit_rate(),
+                    "bytes_a_token": outcome.cold.bytes_a_token(shape.record_bytes),
+                },
+            })
+        };
+        json!({
+            "trace": self.name,
+            "layers": shape.layers,
+            "experts": shape.experts,
+            "choices": shape.choices,
+            "record_bytes": shape.record_bytes,
+            "tokens": self.trace.tokens(),
+            "prompt_rows": self.trace.prompt_rows,
+            "cut": self.cut,
+            "favoured": figures.favoured(),
+            "repeated": figures.repeated(),
+            "close": figures.close(),
+            "outcomes": self.outcomes.iter().flatten().map(outcome).collect::<Vec<_>>(),
+            "version": crate::VERSION,
+        })
+    }
+}
+
+fn read(file: &Path) -> Result<(String, Trace, bool)> {
+    let mut reader = TraceReader::open(file)?;
+    let trace = reader.read()?;
+    Ok((file.display().to_string(), trace, reader.was_cut()))
+}
+
+fn make(args: &ReplayArgs, source: &Source) -> Result<(String, Trace, bool)> {
+    let plan = Plan::new(&Order::new(source.clone()))?;
+    let shape = Shape::new(plan.geometry(), plan.record_bytes());
+    let made = Made { shape, tokens: args.tokens, seed: args.seed, persistence: PERSISTENCE };
+    Ok((format!("synthetic trace, seed {}", args.seed), made.trace(), false))
+}
+
+fn pool(shape: &Shape) -> PoolGeometry {
+    PoolGeometry { layers: shape.layers, experts: shape.experts, choices: shape.choices }
+}

@@ -1,0 +1,104 @@
+//! Owns: traces and hot sets as a person meets them: written beside an answer, replayed, taken up at the next start.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::{Place, ss};
+
+const QUESTION: [&str; 4] = ["run", "--temperature", "0", "How do I make tea?"];
+
+/// A trace of an answer, and the answer.
+fn traced(place: &Place) -> (PathBuf, String) {
+    let file = place.path("trace");
+    let flags = ["--slots", "25%", "--trace-experts", "trace"];
+    (file, place.run([&QUESTION[..], &flags[..]].concat()).answer())
+}
+
+#[test]
+fn a_trace_is_written_beside_the_same_answer_and_replayed_as_a_table() {
+    let place = Place::new();
+    let (file, answer) = traced(&place);
+    assert_eq!(answer, ss(&QUESTION).answer());
+    let text = place.run(["replay", "trace"]).answer();
+    // The id that ends the reply is not fed.
+    assert!(text.starts_with("trace: 8 layers of 64 experts, 6 a token, "), "{text}");
+    assert!(text.contains(" 52 reply tokens, 18 of prompts left out\n"), "{text}");
+    for policy in ["clock", "lru", "lfu", "popularity", "belady"] {
+        assert!(text.contains(policy), "{text}");
+    }
+    for pool in ["51 (10 %)", "128 (25 %)", "256 (50 %)", "384 (75 %)"] {
+        let row = text.lines().find(|line| line.contains(pool)).unwrap_or_else(|| panic!("{pool}: {text}"));
+        assert_eq!(row.matches(" % ").count(), 5, "{row}");
+    }
+    // A run that was killed leaves part of a token.
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len() - 7]).unwrap();
+    let cut = place.run(["replay", "trace"]).answer();
+    assert!(cut.contains(" 51 reply tokens, 18 of prompts left out, cut in the middle of the next\n"), "{cut}");
+}
+
+#[test]
+fn a_replay_as_json_has_every_figure_and_takes_pools_and_policies() {
+    let line =
+        ["replay", "--synthetic", "nano-like", "--tokens", "60", "--slots", "floor,200", "--policy", "clock,belady"];
+    let json: Value = serde_json::from_str(&ss(&[&line[..], &["--json"]].concat()).answer()).unwrap();
+    for (field, value) in [("layers", 8), ("experts", 64), ("choices", 6), ("tokens", 60), ("prompt_rows", 0)] {
+        assert_eq!(json[field], value, "{field}");
+    }
+    let outcomes = json["outcomes"].as_array().unwrap();
+    let pairs: Vec<_> =
+        outcomes.iter().map(|o| (o["slots"].as_u64().unwrap(), o["policy"].as_str().unwrap())).collect();
+    assert_eq!(pairs, [(128, "clock"), (128, "belady"), (200, "clock"), (200, "belady")]);
+    for outcome in outcomes {
+        assert_eq!(outcome["cold"]["hits"].as_u64().unwrap() + outcome["cold"]["misses"].as_u64().unwrap(), 60 * 48);
+        assert!(outcome["hit_rate"].as_f64().unwrap() > 0.0 && outcome["bytes_a_token"].as_f64().unwrap() > 0.0);
+    }
+    let again = ss(&[&line[..], &["--json", "--record-bytes", "1"]].concat()).answer();
+    let again: Value = serde_json::from_str(&again).unwrap();
+    assert_eq!(again["outcomes"][0]["hits"], outcomes[0]["hits"]);
+    assert!(again["outcomes"][0]["bytes_a_token"].as_f64().unwrap() < 48.0);
+}
+
+#[test]
+fn what_cannot_be_traced_or_replayed_is_refused_in_one_sentence() {
+    let place = Place::new();
+    place.write("notes.txt", "mine");
+    for (line, part) in [
+        (&["replay"][..], "there is nothing to replay: give a file that `ss run --trace-experts FILE` wrote"),
+        (&["replay", "missing"], "`missing` cannot be opened"),
+        (&["replay", "notes.txt"], "`notes.txt` is no trace that this program reads"),
+        (&["replay", "notes.txt", "--synthetic", "released"], "FILE and `--synthetic` exclude each other"),
+        (&["replay", "--synthetic", "nano-like", "--policy", "best"], "clock, lru, lfu, popularity, belady"),
+        (&["replay", "--synthetic", "nano-like", "--slots", "5"], "at least 18"),
+        (&["run", "--trace-experts", "no/where", "hi"], "`--trace-experts`: `no/where` cannot be written"),
+    ] {
+        let text = place.run(line).refused(2);
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn the_next_start_reads_what_was_used_most_and_answers_the_same() {
+    let place = Place::new();
+    let stats = || crate::stats(&place, &QUESTION);
+    let (first, second) = (stats(), stats());
+    assert_eq!(first["output_ids"], second["output_ids"]);
+    assert_eq!(first["hot_set_records"], 0);
+    assert!(second["hot_set_records"].as_u64().unwrap() > 0, "{second}");
+    let folders: Vec<_> = std::fs::read_dir(place.home().join("state/models")).unwrap().collect();
+    let [Ok(folder)] = &folders[..] else { panic!("one model: {folders:?}") };
+    let file = folder.path().join("hot.json");
+    let kept = std::fs::read_to_string(&file).unwrap();
+    // It is nobody's business but this program's, and costs no answer.
+    std::fs::write(&file, &kept[..100]).unwrap();
+    let said = place.run([&QUESTION[..], &["-v", "--no-hot-set"]].concat()).said();
+    assert!(!said.stderr.contains("hot.json"), "{}", said.stderr);
+    assert_eq!(std::fs::read_to_string(&file).unwrap().len(), 100, "it is neither read nor written");
+    let said = place.run([&QUESTION[..], &["-v"]].concat()).said();
+    assert_eq!(said.code, Some(0));
+    let notes = said.stderr.lines().filter(|line| line.contains("hot.json` is left aside: it is not JSON"));
+    assert_eq!(notes.count(), 1, "{}", said.stderr);
+    let again: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(again["layers"].as_array().unwrap().len(), 8);
+}
