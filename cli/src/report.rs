@@ -126,7 +126,7 @@ impl Report {
         let early = &self.stream.early;
         if early.issued > 0 {
             lines += &format!(
-                "\n{} experts read early, {} of them used, {} in vain",
+                "\n{} experts asked for early, {} of them used, {} read in vain",
                 early.issued,
                 early.adopted + early.joined,
                 bytes(early.wasted_bytes),

@@ -117,13 +117,14 @@ impl Plan {
     pub fn new(args: &BenchArgs, window: u32) -> Result<Self> {
         let mut plan = Plan { tests: Vec::new(), notes: Vec::new() };
         if args.full {
-            FULL.iter().filter_map(|&test| Some((test, window.checked_sub(test.depth)?))).for_each(|(test, room)| {
-                if room > 0 {
-                    plan.add(test, room);
-                } else {
-                    plan.notes.push(format!("{} is left out: the window of this model ends before it", test.name()));
+            for test in FULL {
+                match window.checked_sub(test.depth).filter(|&room| room > 0) {
+                    Some(room) => plan.add(test, room),
+                    None => {
+                        plan.notes.push(format!("{} is left out: the window of this model ends before it", test.name()))
+                    }
                 }
-            });
+            }
             return Ok(plan);
         }
         for &depth in &args.depth {

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::{Place, SLOTSTREAM, nano, ss, stats};
 
 #[test]
-fn two_lines_after_an_answer_say_what_it_took() {
+fn the_lines_after_an_answer_say_what_it_took() {
     let said = ss(&[
         "run",
         "--model",
@@ -19,7 +19,7 @@ fn two_lines_after_an_answer_say_what_it_took() {
     ])
     .said();
     let lines: Vec<&str> = said.stderr.lines().collect();
-    let [tokens, memory] = lines[..] else { panic!("{}", said.stderr) };
+    let [tokens, memory, early] = lines[..] else { panic!("{}", said.stderr) };
     assert!(tokens.starts_with("18 prompt tokens at ") && tokens.contains(" tok/s, 52 reply tokens at "), "{tokens}");
     assert!(tokens.ends_with("(reference backend, fast arithmetic)"), "{tokens}");
     assert!(
@@ -28,6 +28,7 @@ fn two_lines_after_an_answer_say_what_it_took() {
             && memory.contains(" read, peak memory "),
         "{memory}"
     );
+    assert!(early.contains(" experts asked for early, ") && early.ends_with(" read in vain"), "{early}");
 }
 
 #[test]
