@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, Command};
 use toml::{Table, Value};
 
+use crate::variables::TYPED;
 use crate::{intake, usage};
 
 /// Gives the flags of every command the defaults that the file names.
@@ -38,6 +39,9 @@ fn parse(text: &str) -> Result<Table> {
 
 fn set_default(mut command: Command, name: &str, value: &Value) -> Result<Command> {
     let long = name.replace('_', "-");
+    if TYPED.contains(&long.as_str()) {
+        bail!("this cannot be undone, so it is no setting; type `--{long}`");
+    }
     let mut found = false;
     let subs: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_string()).collect();
     for sub in subs {
@@ -89,6 +93,12 @@ mod tests {
             What::Run(run) => Ok(*run),
             other => bail!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn what_cannot_be_undone_is_no_setting() {
+        let error = set_default(crate::args::Cli::definition(), "reclaim", &Value::Boolean(true)).unwrap_err();
+        assert!(error.to_string().contains("type `--reclaim`"), "{error}");
     }
 
     #[test]
