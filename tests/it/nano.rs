@@ -102,7 +102,8 @@ fn every_expected_output(device: &Device, sizes: &[PoolSize]) {
         assert_eq!(counters.evictions > 0, slots != PoolSize::All, "{slots:?}");
         let seen = watch.seen();
         assert!(seen.lookups > 0 && seen.halts > 0, "routers looked up slots, and some missed: {seen:?}");
-        assert_eq!(seen.later_groups > 0, slots == PoolSize::Smallest, "{slots:?}: {seen:?}");
+        // Long prompts sweep in groups wherever experts stream.
+        assert_eq!(seen.later_groups > 0, slots != PoolSize::All, "{slots:?}: {seen:?}");
     }
 }
 

@@ -3,14 +3,20 @@
 //! Invariants: names, shapes and order are those of the reference backend's observer.
 
 use ss_backend::op::{GdnMix, GdnProject, HcRead, QsaAppend, QsaSelect, Route};
-use ss_backend::{Backend, Buffer, Op, Result, Rows, Scalar, Scope, Site};
+use ss_backend::{Backend, Buffer, Form, Op, Result, Rows, Scalar, Scope, Site};
 use ss_reference::TapData;
 
 use crate::rig::Taps;
 
 /// Golden tensors that no operation writes out: on the way through a fused kernel they never reach memory. What follows
 /// from them does, and is compared; the outputs of whole mixers are compared operation by operation.
-pub const INSIDE: [&str; 17] = [
+pub const INSIDE: [&str; 23] = [
+    "attn_hc.norm",
+    "attn_hc.lowrank",
+    "mlp_hc.norm",
+    "mlp_hc.lowrank",
+    "mixer.norm",
+    "mixer.lowrank",
     "gdn.conv_out",
     "gdn.q_l2",
     "gdn.k_l2",
@@ -94,8 +100,11 @@ impl Tapper<'_> {
     }
 
     fn hc_read(&self, op: &HcRead) -> Result<()> {
-        self.rows("norm", &op.normed, op.rows, op.streams.width())?;
-        self.rows("lowrank", &op.lowrank, op.rows, op.weights.down.matrix.rows)?;
+        // The read of a generated row applies the norm to products of the streams: neither is whole in memory.
+        if op.rows.form == Form::Prompt {
+            self.rows("norm", &op.normed, op.rows, op.streams.width())?;
+            self.rows("lowrank", &op.lowrank, op.rows, op.weights.down.matrix.rows)?;
+        }
         self.rows("mixed", &op.u, op.rows, op.streams.hidden)?;
         match op.weights.inject {
             Some(_) => self.rows("inject", &op.inject, op.rows, op.streams.count),

@@ -159,9 +159,9 @@ pub struct HcRead {
     pub weights: HyperWeights,
     /// `[first + rows, streams, hidden]`.
     pub x: Buffer,
-    /// Scratch: `[rows, streams, hidden]`, the normed streams.
+    /// Scratch: `[rows, streams, hidden]`; prompt rows leave the normed streams there, generated ones what a device likes.
     pub normed: Buffer,
-    /// Scratch: `[rows, lowrank]`.
+    /// Scratch: `[rows, lowrank]`, likewise.
     pub lowrank: Buffer,
     /// Out: `[rows, hidden]`.
     pub u: Buffer,
