@@ -19,6 +19,13 @@ pub struct Readback<'a> {
     pub into: &'a mut [u8],
 }
 
+impl Readback<'_> {
+    /// The same part, for work that is encoded before there is a place for it.
+    pub fn wanted(&self) -> Wanted {
+        Wanted { source: self.source.clone(), offset: self.offset, bytes: self.into.len() as u64 }
+    }
+}
+
 /// Told how far something that takes long has come: steps done, and steps in all.
 pub type Steps<'a> = &'a mut dyn FnMut(usize, usize);
 

@@ -141,14 +141,18 @@ impl Shared {
             self.device.ledger.busy.fetch_add(clock.measure(&self.device)?.as_nanos() as u64, Relaxed);
             self.give_clock(clock);
         }
-        let Some(block) = work.read else { return Ok(Vec::new()) };
-        let view = block.raw.get_mapped_range(..work.bytes).map_err(|error| Error::Refused(error.to_string()))?;
-        let bytes = view.to_vec();
+        work.read.map_or_else(|| Ok(Vec::new()), |block| self.read_out(block, work.bytes))
+    }
+
+    /// What a readback brought, once it is finished; the buffer goes back.
+    pub(crate) fn read_out(&self, block: Block, bytes: u64) -> Result<Vec<u8>> {
+        let view = block.raw.get_mapped_range(..bytes).map_err(|error| Error::Refused(error.to_string()))?;
+        let read = view.to_vec();
         drop(view);
         block.raw.unmap();
         self.give_readback(block);
         self.device.ledger.readbacks.fetch_add(1, Relaxed);
-        Ok(bytes)
+        Ok(read)
     }
 
     /// Submits pending slot writes, then these commands.
@@ -181,9 +185,9 @@ impl Ahead {
 }
 
 /// Records the copies of what is to be read, one after the other.
-fn copy_out(encoder: &mut wgpu::CommandEncoder, reads: &[Wanted], block: &Block) -> Result<()> {
+pub(crate) fn copy_out(encoder: &mut wgpu::CommandEncoder, reads: &[Wanted], block: &Block) -> Result<()> {
     let mut at = 0;
-    for Wanted { source, offset, bytes } in reads {
+    for Wanted { source, offset, bytes } in reads.iter().filter(|wanted| wanted.bytes > 0) {
         let raw = Stored::of(source)?.range(*offset, *bytes)?;
         encoder.copy_buffer_to_buffer(raw, *offset, &block.raw, at, *bytes);
         at += bytes;

@@ -14,7 +14,7 @@ use ss_backend::{
 };
 
 use crate::adapter::AdapterChoice;
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, copy_out};
 use crate::clock::Clock;
 use crate::device::{Block, Device};
 use crate::encoding::{Encoding, GRID_BYTES, MOST_DECIDED};
@@ -457,40 +457,32 @@ impl Backend for WgpuBackend {
 
     fn read_all(&self, parts: &mut [Readback<'_>]) -> Result<()> {
         let device = &self.shared.device;
-        let bytes: u64 = parts.iter().map(|part| part.into.len() as u64).sum();
+        let wanted: Vec<Wanted> = parts.iter().map(Readback::wanted).collect();
+        let bytes: u64 = wanted.iter().map(|wanted| wanted.bytes).sum();
         if bytes == 0 {
             return Ok(());
         }
         let mut encoder = device.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let block = self.shared.take_readback(bytes)?;
-        let mut at = 0;
-        for part in parts.iter().filter(|part| !part.into.is_empty()) {
-            let raw = Stored::of(part.source)?.range(part.offset, part.into.len() as u64)?;
-            encoder.copy_buffer_to_buffer(raw, part.offset, &block.raw, at, part.into.len() as u64);
-            at += part.into.len() as u64;
-        }
+        copy_out(&mut encoder, &wanted, &block)?;
         let last = {
             let queue = self.shared.queue.lock();
             device.queue.submit([encoder.finish()]);
             queue.last
         };
         // Whether it worked is seen when the range is asked for.
-        block.raw.map_async(wgpu::MapMode::Read, ..at, |_| ());
+        block.raw.map_async(wgpu::MapMode::Read, ..bytes, |_| ());
         let started = Instant::now();
         device.wait(None)?;
         device.ledger.flew(started);
         self.shared.forget(last);
-        let view = block.raw.get_mapped_range(..at).map_err(|error| Error::Refused(error.to_string()))?;
-        let mut rest = &view[..];
+        let read = self.shared.read_out(block, bytes)?;
+        let mut rest = &read[..];
         for part in parts {
             let (these, after) = rest.split_at(part.into.len());
             part.into.copy_from_slice(these);
             rest = after;
         }
-        drop(view);
-        block.raw.unmap();
-        self.shared.give_readback(block);
-        device.ledger.readbacks.fetch_add(1, Relaxed);
         Ok(())
     }
 

@@ -4,9 +4,8 @@
 //! leaves the sequence as it was; its numbers are those of [`Model::forward`], bit for bit.
 
 use ss_backend::{Form, Rows, Scope};
-use ss_stream::Lane;
 
-use crate::model::{Start, ngram_rows, record_head, trunk};
+use crate::model::{Start, record_head, trunk};
 use crate::ride::{Here, Listing, Outcome, Stretch, to_words};
 use crate::state::State;
 use crate::trace::TracedPass;
@@ -147,17 +146,10 @@ impl Decoder<'_> {
 impl Model {
     /// Uploads a token's n-gram rows; when some must be read, what comes before them runs meanwhile.
     fn bring_rows(&mut self, context: &[u32], id: u32, stretch: &mut Stretch, cancel: &Cancel) -> Result<()> {
-        let tables = self.store.ngrams.len();
-        let rows: Vec<_> = (0..tables).map(|table| ngram_rows(&self.checkpoint, table, context, &[id])).collect();
+        let rows = self.ngram_rows(context, &[id]);
         if self.store.ngrams.iter().zip(&rows).any(|(table, rows)| !table.holds(rows)) && stretch.has_cut() {
             self.rider(ROW, cancel).advance(stretch)?;
         }
-        let width = self.geometry().ple_dim as usize;
-        for (index, rows) in rows.iter().enumerate() {
-            let mut values = vec![0f32; width];
-            self.store.ngrams[index].fetch(rows, Lane::Demand, &mut values)?;
-            self.backend.upload(&self.work.ngram_rows(index), 0, bytemuck::cast_slice(&values))?;
-        }
-        Ok(())
+        self.upload_ngram_rows(&rows, ROW.count)
     }
 }

@@ -4,7 +4,7 @@
 //! Invariants: experts are given up only while everything submitted is finished, or no unfinished work names them.
 
 use ss_backend::op::Lookup;
-use ss_backend::{Backend, Buffer, Form, NONE, Op, Readback, Recorder, Scope, Submission, Wanted};
+use ss_backend::{Backend, Buffer, Form, NONE, Op, Readback, Recorder, Scope, Submission};
 use ss_checkpoint::Geometry;
 use ss_stream::ExpertCache;
 
@@ -146,7 +146,7 @@ impl Run<'_> {
             return if parts.is_empty() { Ok(()) } else { Ok(self.backend.read_all(parts)?) };
         }
         let listing = self.take_listing();
-        let wanted: Vec<_> = parts.iter().map(wanted).collect();
+        let wanted: Vec<_> = parts.iter().map(Readback::wanted).collect();
         let bytes = self.rider()?.ride(&listing, &wanted)?;
         let mut rest = &bytes[..];
         for part in parts {
@@ -223,9 +223,4 @@ impl Run<'_> {
         let halves: Vec<Op> = self.rec.steps().iter().skip(first).map(|(_, op)| over(op.clone(), &staging)).collect();
         halves.into_iter().for_each(|half| self.rec.push(half));
     }
-}
-
-/// A part to be read, for work that is encoded ahead.
-fn wanted(part: &Readback<'_>) -> Wanted {
-    Wanted { source: part.source.clone(), offset: part.offset, bytes: part.into.len() as u64 }
 }

@@ -327,7 +327,7 @@ impl Model {
     ) -> Result<(Vec<f32>, Option<Likeliest>)> {
         let count = pass.ids.len() as u32;
         let checkpoint = self.checkpoint.clone();
-        self.upload_ngram_rows(&state.context, pass)?;
+        self.upload_ngram_rows(&self.ngram_rows(&state.context, pass.ids), count)?;
         self.tracer.begin(TracedPass { form: pass.form, first, rows: count });
         let (mut run, weights, chooser) = self.run(Start {
             geometry: checkpoint.geometry(),
@@ -376,13 +376,17 @@ impl Model {
         }
     }
 
-    /// Reads the n-gram rows of a pass and uploads them, table by table.
-    fn upload_ngram_rows(&mut self, context: &[u32], pass: &Pass<'_>) -> Result<()> {
+    /// The n-gram rows of some ids, table by table.
+    pub(crate) fn ngram_rows(&self, context: &[u32], ids: &[u32]) -> Vec<Vec<u64>> {
+        (0..self.store.ngrams.len()).map(|table| ngram_rows(&self.checkpoint, table, context, ids)).collect()
+    }
+
+    /// Reads n-gram rows of `count` ids and uploads them, table by table.
+    pub(crate) fn upload_ngram_rows(&mut self, rows: &[Vec<u64>], count: u32) -> Result<()> {
         let width = self.geometry().ple_dim as usize;
-        for (index, table) in self.store.ngrams.iter_mut().enumerate() {
-            let rows = ngram_rows(&self.checkpoint, index, context, pass.ids);
-            let mut values = vec![0f32; pass.ids.len() * width];
-            table.fetch(&rows, Lane::Demand, &mut values)?;
+        for (index, (table, rows)) in self.store.ngrams.iter_mut().zip(rows).enumerate() {
+            let mut values = vec![0f32; count as usize * width];
+            table.fetch(rows, Lane::Demand, &mut values)?;
             self.backend.upload(&self.work.ngram_rows(index), 0, bytemuck::cast_slice(&values))?;
         }
         Ok(())
@@ -493,7 +497,7 @@ pub(crate) fn lane(form: Form) -> Lane {
 }
 
 /// Global row ids of a pass's n-grams, `[rows, heads]`.
-pub(crate) fn ngram_rows(checkpoint: &Checkpoint, index: usize, context: &[u32], ids: &[u32]) -> Vec<u64> {
+fn ngram_rows(checkpoint: &Checkpoint, index: usize, context: &[u32], ids: &[u32]) -> Vec<u64> {
     let Some(tables) = checkpoint.ngram_tables(index) else { return Vec::new() };
     let mut history = context.to_vec();
     let mut rows = vec![0; ids.len() * tables.heads()];
