@@ -40,6 +40,12 @@ bench() {
     "$SS" bench --adapter "$ADAPTER" --json "$@"
 }
 
+# Lays out records; its words go to standard error, a result to standard output.
+pack() {
+    "$SS" pack "$1" >&2
+    echo '{"packed": true}'
+}
+
 readonly WANTED=("$@")
 
 model "$FEW"
@@ -51,10 +57,15 @@ section prompt bench --model "$DIR/made-$FEW" --slots all -p 2048,8192 -n 0 -r 2
 section prompt-exact bench --model "$DIR/made-$FEW" --slots all -p 2048 -n 0 -r 2 --prefill-pass 2048 --arithmetic exact
 # Packed records against nine pieces, cold.
 section pieces bench --model "$DIR/made-$FEW" --slots floor -p 2048 -n 64 -r 2 --prefill-pass 2048 --io direct --no-pack
-section pack "$SS" pack "$DIR/made-$FEW"
+section pack pack "$DIR/made-$FEW"
 section packed bench --model "$DIR/made-$FEW" --slots floor -p 2048 -n 64 -r 2 --prefill-pass 2048 --io direct
 # Decode, streamed: a quarter of the experts.
 section streamed bench --model "$DIR/made-$FEW" --slots 25% -p 0 -n "$TOKENS" -r 2 --io direct --profile
 section streamed-plain bench --model "$DIR/made-$FEW" --slots 25% -p 0 -n "$TOKENS" -r 2 --io direct --profile --no-lookahead
+# The same from a disk of 3.7 GB/s, and from records in host memory paced like one of 17.3 GB/s.
+section streamed-3.7 bench --model "$DIR/made-$FEW" --slots 25% -p 0 -n "$TOKENS" -r 2 --io direct --profile \
+    --disk-gbps 3.7 --disk-latency-us 80
+section streamed-17.3 bench --model "$DIR/made-$FEW" --slots 25% -p 0 -n "$TOKENS" -r 2 --profile \
+    --ram-cache-gb all --preload --throttle-ram --disk-gbps 17.3 --disk-latency-us 80
 model "$LAYERS"
 section decode bench --model "$DIR/made-$LAYERS" --slots all -p 2048 -n 256 -r 3 --prefill-pass 2048 --profile
