@@ -5,10 +5,14 @@
 use std::collections::BTreeSet;
 
 use super::{Checkpoint, OpenOptions};
+use crate::config::present;
 use crate::error::{Error, Result};
-use crate::file::{FileId, FileRange};
+use crate::file::{Access, FileId, FileRange};
 use crate::linear::LinearInfo;
-use crate::pack::{OpenPack, PackInfo, PackKind, PackPlan, PackRecord, Reclaimed, RowForm, Section, Source, without};
+use crate::pack::{
+    OpenPack, PackFile, PackInfo, PackKind, PackPlan, PackRecord, Reclaimed, RowForm, Section, Source, unusable,
+    without,
+};
 
 impl Checkpoint {
     /// The records that a pack of this model holds; None where the model has nothing of the kind (engine.md 5.2).
@@ -138,7 +142,7 @@ impl Checkpoint {
     pub(super) fn open_packs(&mut self, options: &OpenOptions) -> Result<()> {
         let reclaimed = Reclaimed::read(self.dir())?;
         for kind in PackKind::ALL {
-            let gone = reclaimed.has(kind);
+            let gone = reclaimed.has(kind) || self.pack_says_gone(kind);
             let Some(plan) = self.pack_plan(kind).filter(|_| options.packs || gone) else { continue };
             let opened = self.open_pack(plan, gone);
             let dir = self.catalogue.dir.clone();
@@ -154,7 +158,33 @@ impl Checkpoint {
                     .push(format!("{dir}: the {what} are read from their pack, as the originals are gone"));
             }
         }
-        Ok(())
+        if reclaimed.is_empty() { self.refuse_lost_packs() } else { Ok(()) }
+    }
+
+    /// Whether a pack says of itself that its originals are gone, whatever the directory says.
+    fn pack_says_gone(&self, kind: PackKind) -> bool {
+        let path = self.dir().join(kind.file_name());
+        let says = |plan| PackFile::open(&path, &plan, Access::Cached).is_ok_and(|pack| pack.header.reclaimed);
+        present(&path) && self.pack_plan(kind).is_some_and(says)
+    }
+
+    /// Without the file that says what is gone, a pack that is the only copy is reason to take a missing one for the only copy
+    /// of its weights too: what is left of those reads as zeros.
+    fn refuse_lost_packs(&self) -> Result<()> {
+        let Some(only) = self.packs.iter().find(|pack| pack.info.reclaimed) else { return Ok(()) };
+        let lost = PackKind::ALL.into_iter().filter(|&kind| self.pack_plan(kind).is_some());
+        match lost.map(|kind| self.dir().join(kind.file_name())).find(|path| !present(path)) {
+            None => Ok(()),
+            Some(path) => Err(unusable(
+                &path,
+                format!(
+                    "is missing, and {} says that weights were removed from the .safetensors files; put it back, or put {} \
+                     back if it was never there",
+                    only.info.name,
+                    Reclaimed::FILE
+                ),
+            )),
+        }
     }
 
     fn open_pack(&mut self, plan: PackPlan, gone: bool) -> Result<Option<OpenPack>> {

@@ -25,6 +25,6 @@ use crate::error::Error;
 pub const ALIGN: u64 = 16 << 10;
 
 /// The error of a pack that cannot be used, as a sentence that begins with its path.
-fn unusable(path: &Path, problem: impl Into<String>) -> Error {
+pub(crate) fn unusable(path: &Path, problem: impl Into<String>) -> Error {
     Error::Pack { path: path.to_owned(), problem: problem.into() }
 }

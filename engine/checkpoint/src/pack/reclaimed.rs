@@ -43,6 +43,11 @@ impl Reclaimed {
         self.packs.contains(&kind)
     }
 
+    /// Whether nothing is known to be gone.
+    pub fn is_empty(&self) -> bool {
+        self.packs.is_empty()
+    }
+
     /// The same with one more pack.
     #[must_use]
     pub fn with(mut self, kind: PackKind) -> Reclaimed {

@@ -89,6 +89,21 @@ fn a_reclaimed_pack_is_never_removed_even_where_what_says_so_is_lost() {
 }
 
 #[test]
+fn a_pack_that_is_lost_with_what_says_so_never_becomes_zeros() {
+    for (lost, left) in [("ngram.pack", "experts.pack"), ("experts.pack", "ngram.pack")] {
+        let model = Model::packed();
+        if reclaimed(&model).is_none() {
+            return;
+        }
+        fs::remove_file(model.path(Reclaimed::FILE)).unwrap();
+        fs::remove_file(model.path(lost)).unwrap();
+        let refused = model.open().unwrap_err().to_string();
+        assert!(refused.contains(&format!("{lost} is missing, and {left} says")), "{refused}");
+        assert!(pack(&model.job(&SystemDisk), &mut |_, _| true).is_err());
+    }
+}
+
+#[test]
 fn nothing_goes_before_every_pack_was_verified() {
     let model = Model::new();
     let none = reclaim(&model.job(&SystemDisk), &mut |_, _| true).unwrap_err();
