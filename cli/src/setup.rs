@@ -139,6 +139,9 @@ impl<'a> Source<'a> {
         if args.preload && self.need.ram_cache == 0 {
             bail!("`--preload` has no memory to fill; add `--ram-cache-gb all`, or fewer gigabytes");
         }
+        if args.throttle_ram && self.need.ram_cache == 0 {
+            bail!("`--throttle-ram` has no memory to slow down; add `--ram-cache-gb all`, or fewer gigabytes");
+        }
         if args.throttle_ram && self.tiers.pace.is_none() {
             bail!("`--throttle-ram` has no disk to imitate; add `--disk-gbps` or `--disk-latency-us`");
         }

@@ -85,6 +85,7 @@ fn flags_that_lack_their_other_half_are_refused() {
     for (more, says) in [
         (&["--preload"][..], "add `--ram-cache-gb all`"),
         (&["--throttle-ram", "--ram-cache-gb", "all"], "add `--disk-gbps`"),
+        (&["--throttle-ram", "--disk-gbps", "1"], "add `--ram-cache-gb all`"),
         (&["--ram-cache-gb", "auto"], "expected gigabytes, as 8 or 0.5, or all"),
         (&["--disk-gbps", "0"], "expected a positive number"),
         (&["--disk-gbps", "2000"], "`--disk-gbps` must be a number from 0.001 to 1000"),

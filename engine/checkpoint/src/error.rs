@@ -162,7 +162,9 @@ pub enum Error {
         what: &'static str,
     },
     /// A packed record whose checksum does not match.
-    #[error("{path}: {record} is not what was packed: the file is damaged; `ss pack --verify` reads all of it")]
+    #[error(
+        "{path}: {record} is not what was packed: the file is damaged; where the weights it was made of are still there, remove it and run `ss pack` again"
+    )]
     PackedRecord {
         /// The pack.
         path: PathBuf,

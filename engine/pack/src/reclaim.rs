@@ -5,7 +5,7 @@
 //! tensors of the weight files stay as they are.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub struct Freed {
 /// Gives back the space of the originals of all packs that are there, after verifying those.
 ///
 /// # Errors
-/// As [`verify`]; [`Error::NoHoles`] and [`Error::Linked`], all of them with nothing changed. Where the disk fails later,
+/// As [`verify`]; [`Error::Busy`], [`Error::NoHoles`] and [`Error::Linked`], all of them with nothing changed. Where the disk fails later,
 /// the packs are read, and the next run goes on.
 pub fn reclaim(job: &Job<'_>, watch: Watch<'_>) -> Result<Freed> {
     let verified = verify(job, watch)?;
@@ -38,6 +38,7 @@ pub fn reclaim(job: &Job<'_>, watch: Watch<'_>) -> Result<Freed> {
     plans.retain(|plan| verified.iter().any(|pack| pack.kind == plan.kind));
     let files: BTreeSet<FileId> =
         plans.iter().flat_map(|plan| checkpoint.originals(plan.kind)).map(|range| range.file).collect();
+    let _held = plans.iter().map(|plan| hold(&job.path(plan.kind))).collect::<Result<Vec<_>>>()?;
     for id in &files {
         refuse_linked(checkpoint.file(*id)?.path())?;
     }
@@ -55,6 +56,16 @@ pub fn reclaim(job: &Job<'_>, watch: Watch<'_>) -> Result<Freed> {
         punch(job, &checkpoint, plan)?;
     }
     Ok(Freed { bytes: before.saturating_sub(held()?), files: files.len(), verified })
+}
+
+/// Keeps other processes from giving back the same space.
+fn hold(path: &Path) -> Result<File> {
+    let file = File::open(path).map_err(|cause| Error::io(path, "open", cause))?;
+    // A file system without locks only loses this check.
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(Error::Busy { path: path.to_owned() }),
+        _ => Ok(file),
+    }
 }
 
 /// Refuses a file that is read by another name too.

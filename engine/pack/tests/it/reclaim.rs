@@ -104,6 +104,16 @@ fn a_pack_that_is_lost_with_what_says_so_never_becomes_zeros() {
 }
 
 #[test]
+fn two_at_once_do_not_give_back_the_same_space() {
+    let model = Model::packed();
+    let held = fs::File::open(model.path("ngram.pack")).unwrap();
+    held.lock().unwrap();
+    let busy = reclaim(&model.job(&SystemDisk), &mut |_, _| true).unwrap_err();
+    assert!(matches!(busy, Error::Busy { .. }), "{busy}");
+    assert!(!model.path(Reclaimed::FILE).exists());
+}
+
+#[test]
 fn nothing_goes_before_every_pack_was_verified() {
     let model = Model::new();
     let none = reclaim(&model.job(&SystemDisk), &mut |_, _| true).unwrap_err();
