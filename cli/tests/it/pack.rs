@@ -79,7 +79,7 @@ fn a_damaged_pack_is_named_by_verify_and_left_out_by_no_pack() {
     let text = place.run(["pack", "--verify", "copy"]).refused(2);
     assert!(text.contains("experts.pack: expert ") && text.contains(" is not what was packed"), "{text}");
     let text = place.run([&ASK[..], &["--check-records"]].concat()).refused(2);
-    assert!(text.contains("experts.pack: expert ") && text.contains("`ss pack --verify`"), "{text}");
+    assert!(text.contains("experts.pack: expert ") && text.contains("remove it and run `ss pack` again"), "{text}");
     assert_eq!(ask(&place, &["--no-pack"]), before);
 }
 
