@@ -19,6 +19,8 @@ use crate::values;
 const MOST_THREADS: i64 = 1024;
 /// Most rows of a pass (engine.md, words).
 const MOST_ROWS: i64 = 4096;
+/// Most tokens of a read group: the window of the released model.
+const MOST_GROUP: i64 = 262_144;
 /// Most layers of a made-up model: what the engine opens.
 const MOST_LAYERS: i64 = 256;
 /// Most tokens of a made-up trace.
@@ -347,6 +349,11 @@ pub struct LoadArgs {
     /// Look at the checksum of every packed expert that is read; slower
     #[arg(long, value_parser = BoolishValueParser::new())]
     pub check_records: bool,
+    /// Most prompt tokens that share one read of each layer's experts where they come from disk; as many as fit a sixteenth
+    /// of memory, and none where that is one pass or 0
+    #[arg(long, value_name = "TOKENS", default_value_t = ss_generate::DEFAULT_READ_GROUP,
+          value_parser = clap::value_parser!(u32).range(..=MOST_GROUP))]
+    pub read_group: u32,
     /// Read no expert before its layer has chosen it
     #[arg(long, value_parser = BoolishValueParser::new())]
     pub no_lookahead: bool,

@@ -38,6 +38,17 @@ pub fn default_slots(all: u32, floor: u32, need: &Need) -> u32 {
     quarter.max(floor).min(all)
 }
 
+/// A read group takes at most one byte of so many of the machine's.
+const GROUP_SHARE: u64 = 16;
+
+/// Tokens of a read group: as many as were asked for, in whole passes of `pass` rows, or as many as memory is for; `beside` is
+/// what each pass but the first takes.
+pub fn read_group(asked: u32, pass: u32, beside: u64, machine: u64) -> u32 {
+    let most = machine / GROUP_SHARE / beside.max(1) + 1;
+    let passes = u64::from(asked / pass.max(1)).min(most);
+    u32::try_from(passes).unwrap_or(u32::MAX).saturating_mul(pass)
+}
+
 /// Refuses a pool that the machine cannot hold.
 ///
 /// # Errors
@@ -55,7 +66,7 @@ pub fn check_room(slots: u32, need: &Need) -> Result<(), NoRoom> {
         true => format!("n-gram rows {:.2}; ask for less with `--ngram-cache-mb`", gb(need.row_cache)),
         false => format!(
             "trunk {:.2} + {slots} slots {:.2} + scratch {:.2} + n-gram rows {:.2}; ask for less with `--slots`, \
-             `--prefill-pass` or `--ngram-cache-mb`",
+             `--prefill-pass`, `--read-group` or `--ngram-cache-mb`",
             gb(need.trunk),
             gb(pool),
             gb(need.workspace),
@@ -91,6 +102,16 @@ mod tests {
     #[test]
     fn a_tiny_machine_still_gets_the_floor() {
         assert_eq!(default_slots(24_576, 640, &Need { machine: 4_000_000_000, ..RELEASED }), 640);
+    }
+
+    #[test]
+    fn a_read_group_is_whole_passes_that_a_part_of_memory_holds() {
+        let (gb, pass) = (1_000_000_000, 512);
+        assert_eq!(read_group(8192, pass, gb / 10, 160 * gb), 8192);
+        assert_eq!(read_group(8192, pass, gb / 10, 16 * gb), 11 * pass);
+        assert_eq!(read_group(8192, pass, gb, gb), pass, "a pass of its own is always there");
+        assert_eq!(read_group(1000, pass, 1, gb), pass);
+        assert_eq!((read_group(0, pass, 1, gb), read_group(511, pass, 0, gb)), (0, 0));
     }
 
     #[test]

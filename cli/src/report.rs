@@ -206,6 +206,12 @@ impl Report {
             "ngram_rows": n.rows,
             "ngram_hits": n.hits,
             "bytes_read": self.stream.bytes_read(),
+            "prefill_reads": {
+                "bytes": s.prefill_bytes,
+                "groups": e.groups,
+                "shared_groups": e.shared_groups,
+                "records_spared": e.spared,
+            },
             "ram_hits": self.stream.ram.hits,
             "ram_evictions": self.stream.ram.evictions,
             "ram_bytes": self.stream.ram.bytes,

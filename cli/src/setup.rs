@@ -8,13 +8,13 @@ use anyhow::{Result, bail};
 use ss_checkpoint::{Checkpoint, OpenOptions};
 use ss_generate::{Engine, Words};
 use ss_memory::Machine;
-use ss_model::{Model, ModelOptions, PassMutation, trunk_bytes, workspace_bytes};
+use ss_model::{Model, ModelOptions, PassMutation, read_group_bytes, trunk_bytes, workspace_bytes};
 use ss_stream::{DiskPace, LaneCounts, MirrorOptions, PoolGeometry, PoolSize, RamOptions, StoreOptions};
 
 use crate::args::{BenchArgs, LoadArgs, TierArgs};
 use crate::device::{Device, Timing};
 use crate::places;
-use crate::plan::{Need, check_room, default_slots};
+use crate::plan::{Need, check_room, default_slots, read_group};
 use crate::progress::Progress;
 use crate::terminal;
 
@@ -44,6 +44,10 @@ pub struct Source<'a> {
     pub checkpoint: Arc<Checkpoint>,
     args: &'a LoadArgs,
     need: Need,
+    /// Most prompt tokens that share a read of experts.
+    pub read_group: u32,
+    /// What they take, where experts stream.
+    group_bytes: u64,
     tiers: Tiers,
 }
 
@@ -119,6 +123,9 @@ impl<'a> Source<'a> {
         let checkpoint = Arc::new(Checkpoint::open_with(&dir, options)?);
         let tiers = Tiers::open(&args.tiers, &checkpoint, options)?;
         let device = Device::open(&args.device, timing)?;
+        let beside = |group| read_group_bytes(checkpoint.geometry(), prefill_pass, group);
+        let read_group = read_group(args.read_group, prefill_pass, beside(prefill_pass.saturating_mul(2)), machine);
+        let group_bytes = beside(read_group);
         let need = Need {
             trunk: trunk_bytes(&checkpoint),
             slot: checkpoint.expert_layout().bytes,
@@ -128,7 +135,7 @@ impl<'a> Source<'a> {
             machine,
             own_memory: device.has_own_memory(),
         };
-        Ok(Source { device, dir, checkpoint, args, need, tiers })
+        Ok(Source { device, dir, checkpoint, args, need, read_group, group_bytes, tiers })
     }
 
     /// With what only a measurement asks for.
@@ -165,7 +172,8 @@ impl<'a> Source<'a> {
             Some(size) => size.resolve(pool)?,
             None => default_slots(pool.all(), pool.floor(), &self.need),
         };
-        check_room(slots, &self.need)?;
+        let group_bytes = if slots < pool.all() { self.group_bytes } else { 0 };
+        check_room(slots, &Need { workspace: self.need.workspace.saturating_add(group_bytes), ..self.need })?;
         Ok(slots)
     }
 
@@ -180,7 +188,8 @@ impl<'a> Source<'a> {
         (store.ram, store.mirror, store.pace) = (self.tiers.ram, self.tiers.mirror(), self.tiers.pace);
         store.lookahead.on = !self.args.no_lookahead;
         store.lookahead.margin = self.args.lookahead_margin;
-        let options = ModelOptions { store, arithmetic: self.args.arithmetic, mutation: PassMutation::None };
+        let (arithmetic, read_group) = (self.args.arithmetic, self.read_group);
+        let options = ModelOptions { store, arithmetic, read_group, mutation: PassMutation::None };
         let (backend, checkpoint) = (self.device.backend.clone(), self.checkpoint.clone());
         let mut bar = Progress::loading();
         let mut model = Model::load(backend, checkpoint, options, &mut |done, total| bar.update(done, total))?;

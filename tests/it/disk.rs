@@ -51,7 +51,7 @@ fn set(golden: &Golden, cancel: Option<Cancel>) -> Set {
     let store = StoreOptions { source: Some(disk.clone()), row_cache_bytes: 0, ..StoreOptions::new(slots) };
     let backend = Arc::new(Reference::new(Options::default()).unwrap());
     let files = checkpoint.files().iter().map(|f| f.path().to_path_buf()).collect();
-    let options = ModelOptions { store, arithmetic: Arithmetic::Exact, mutation: PassMutation::None };
+    let options = ModelOptions { store, arithmetic: Arithmetic::Exact, read_group: 0, mutation: PassMutation::None };
     let model = Model::load(backend, checkpoint, options, &mut |_, _| {}).unwrap();
     Set { model, disk, prompt: golden.prompt(64), files }
 }

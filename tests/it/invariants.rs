@@ -4,6 +4,7 @@
 mod ahead;
 mod faults;
 mod lists;
+mod sharing;
 mod sweep;
 
 use std::path::PathBuf;

@@ -25,7 +25,8 @@ fn nothing_is_built_after_loading_on_the_adapter() {
     let slots = PoolSize::Smallest.resolve(PoolGeometry::from(checkpoint.geometry())).unwrap();
     for arithmetic in [Arithmetic::Exact, Arithmetic::Fast] {
         let backend = fresh_adapter();
-        let options = ModelOptions { store: StoreOptions::new(slots), arithmetic, mutation: PassMutation::None };
+        let options =
+            ModelOptions { store: StoreOptions::new(slots), arithmetic, read_group: 0, mutation: PassMutation::None };
         let mut model = Model::load(backend.clone(), checkpoint.clone(), options, &mut |_, _| {}).unwrap();
         assert_eq!(backend.pipelines(), 0, "loading itself needs none");
         let mut told = Vec::new();

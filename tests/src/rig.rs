@@ -26,6 +26,8 @@ pub struct RigOptions {
     pub slots: PoolSize,
     /// Row cache of the n-grams in bytes.
     pub row_cache_bytes: u64,
+    /// Most prompt tokens that share a read of experts.
+    pub read_group: u32,
     /// What is read early.
     pub lookahead: LookaheadOptions,
     /// A deliberate fault of the stream.
@@ -104,6 +106,7 @@ impl Default for RigOptions {
             arithmetic: Arithmetic::Exact,
             slots: PoolSize::All,
             row_cache_bytes: 1 << 20,
+            read_group: 0,
             lookahead: LookaheadOptions::default(),
             mutation: Mutation::None,
             pass_mutation: PassMutation::None,
@@ -195,7 +198,8 @@ impl Rig {
         store.row_cache_bytes = options.row_cache_bytes;
         store.mutation = options.mutation;
         store.lookahead = options.lookahead;
-        let options = ModelOptions { store, arithmetic: options.arithmetic, mutation: options.pass_mutation };
+        let RigOptions { arithmetic, read_group, pass_mutation: mutation, .. } = *options;
+        let options = ModelOptions { store, arithmetic, read_group, mutation };
         let model = Model::load(backend, checkpoint, options, &mut |_, _| {}).unwrap_or_else(|e| panic!("{e}"));
         Rig { model, taps, watch }
     }

@@ -25,6 +25,8 @@ pub struct Head {
     pub all_slots: u32,
     /// Rows of a prompt pass.
     pub prefill_pass: u32,
+    /// Most prompt tokens that share a read of experts.
+    pub read_group: u32,
     /// Counted runs of a test.
     pub repetitions: u32,
     /// Whether each row says where its time went.
@@ -102,6 +104,7 @@ impl Figures {
             "arithmetic": self.head.arithmetic.name(),
             "all_slots": self.head.all_slots,
             "prefill_pass": self.head.prefill_pass,
+            "read_group": self.head.read_group,
             "repetitions": self.head.repetitions,
             "rows": rows,
             "peak_process_bytes": Peak::measure(0)?.bytes(),
@@ -171,6 +174,7 @@ impl Row {
             "ratio_to_first": self.ratio,
             "hit_rate": self.hit_rate(),
             "bytes_read_per_token": self.a_token(m.bytes_read),
+            "records_spared_per_token": self.a_token(m.spared),
             "ram_bytes_per_token": self.a_token(m.ram_bytes),
             "dispatches_per_token": self.a_token(m.dispatches),
             "submissions_per_token": self.a_token(m.submissions),
@@ -212,6 +216,7 @@ mod tests {
             arithmetic: Arithmetic::Fast,
             all_slots: 512,
             prefill_pass: 512,
+            read_group: 8192,
             repetitions: 2,
             profile: true,
         };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use ss_generate::{Sampler, SamplerSettings};
-use ss_model::{Cancel, Model, Pass, State, Want};
+use ss_model::{Cancel, Model, Prompt, State, Want};
 
 use crate::args::BenchArgs;
 
@@ -63,6 +63,8 @@ pub struct Measured {
     pub asked: u64,
     /// Bytes read from files.
     pub bytes_read: u64,
+    /// Records that passes did not read, because they shared a read.
+    pub spared: u64,
     /// Bytes of records that came from host memory.
     pub ram_bytes: u64,
     /// Kernels started.
@@ -202,6 +204,7 @@ impl Test {
             measured.hits += stream.experts.hits;
             measured.asked += stream.experts.hits + stream.experts.misses;
             measured.bytes_read += stream.bytes_read();
+            measured.spared += stream.experts.spared;
             measured.ram_bytes += stream.ram.bytes;
             measured.dispatches += now.dispatches - device.dispatches;
             measured.submissions += now.submissions - device.submissions;
@@ -213,11 +216,9 @@ impl Test {
 
 /// Reads a prompt, as an answer does.
 fn read(model: &mut Model, state: &mut State, ids: &[u32], pass: u32) -> Result<()> {
-    let passes = ids.chunks(pass.max(1) as usize);
-    let last = passes.len().saturating_sub(1);
-    for (i, ids) in passes.enumerate() {
-        let want = if i == last { Want::Last } else { Want::Nothing };
-        model.forward(state, &Pass::prompt(ids, want), &Cancel::default())?;
+    if !ids.is_empty() {
+        let prompt = Prompt { ids, positions: None, pass, want: Want::Last };
+        model.read(state, &prompt, &Cancel::default(), &mut |_| {})?;
     }
     Ok(())
 }

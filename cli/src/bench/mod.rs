@@ -36,6 +36,7 @@ pub fn bench(args: &BenchArgs) -> Result<Exit> {
         arithmetic: args.load.arithmetic,
         all_slots: source.pool().all(),
         prefill_pass: args.prefill_pass,
+        read_group: source.read_group,
         repetitions: args.repetitions,
         profile: args.profile,
     };

@@ -103,6 +103,29 @@ fn the_size_of_a_prefill_pass_changes_nothing() {
 }
 
 #[test]
+fn passes_share_their_reads_unless_that_is_off() {
+    let place = Place::new();
+    let prompt = "Tell me a story about a fox named Rusty, and then another one about a bear. ".repeat(20);
+    let with = |group: &str| {
+        let sizes = ["--slots", "smallest", "--prefill-pass", "64", "--read-group", group, "-n", "8"];
+        stats(&place, &[&["run", "--temperature", "0"], &sizes[..], &[&prompt]].concat())
+    };
+    let (shared, alone) = (with("8192"), with("0"));
+    assert_eq!(shared["output_ids"], alone["output_ids"]);
+    assert!(shared["prompt_tokens"].as_u64() > Some(4 * 64), "{}", shared["prompt_tokens"]);
+    let read = |report: &serde_json::Value, what: &str| report["prefill_reads"][what].as_f64().unwrap();
+    assert!(
+        read(&shared, "bytes") < 0.4 * read(&alone, "bytes"),
+        "{} {}",
+        shared["prefill_reads"],
+        alone["prefill_reads"]
+    );
+    assert!(read(&shared, "shared_groups") > 0.0 && read(&shared, "records_spared") > 0.0);
+    assert_eq!((read(&alone, "shared_groups"), read(&alone, "records_spared")), (0.0, 0.0));
+    assert!(read(&alone, "bytes") < alone["bytes_read"].as_f64().unwrap(), "the reply reads, too");
+}
+
+#[test]
 fn thoughts_go_to_standard_error() {
     for think in ["--think", "--think=low", "--think=xhigh"] {
         let said = ss(&["run", think, "--temperature", "0", JAPAN]).said();

@@ -161,6 +161,7 @@ fn help_lists_every_command_and_every_flag() {
         "demand-lanes",
         "io",
         "ngram-cache-mb",
+        "read-group",
         "max-tokens",
         "think",
         "raw",

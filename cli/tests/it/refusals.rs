@@ -24,6 +24,7 @@ fn a_value_that_makes_no_sense_is_refused_by_its_flag() {
         ("--bulk-lanes", &["-1", "65536"], "'--bulk-lanes <N>'"),
         ("--ngram-cache-mb", &["-1", "x"], "a whole number from 0"),
         ("--prefill-pass", &["0", "-1", "4097"], "not in 1..=4096"),
+        ("--read-group", &["-1", "262145", "all"], "'--read-group <TOKENS>'"),
         ("--arithmetic", &["half", ""], "values: exact, fast"),
         ("--backend", &["gpu", "cuda"], "values: auto, reference, wgpu"),
         ("--adapter", &[""], "a value is required"),

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use ss_model::{Cancel, Error, Likeliest, Model, Pass, Result, State, Want};
+use ss_model::{Cancel, Error, Likeliest, Model, Prompt, Result, State, Want};
 
 use crate::repetition;
 use crate::sampler::{Sampler, SamplerSettings};
@@ -12,6 +12,9 @@ use crate::sampler::{Sampler, SamplerSettings};
 /// Rows of a prefill pass unless told otherwise: enough to share an expert's bytes among many rows, while the scratch
 /// memory stays under 0.3 GB at released geometry.
 pub const DEFAULT_PREFILL_PASS: u32 = 512;
+
+/// Prompt tokens that share one read of a layer's experts unless told otherwise (engine.md section 6).
+pub const DEFAULT_READ_GROUP: u32 = 8192;
 
 /// A request for tokens.
 #[derive(Clone, Debug)]
@@ -69,7 +72,7 @@ pub enum Flow {
 /// What is told while a request runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// So many prompt tokens of so many are read.
+    /// So many prompt tokens of so many are read, or what the layers that passes went through together amount to.
     Prefilled {
         /// Read.
         done: usize,
@@ -89,6 +92,8 @@ pub struct Summary {
     pub finish: Finish,
     /// Time from the first pass to the first draw.
     pub prefill: Duration,
+    /// Bytes read from files meanwhile.
+    pub prefill_bytes: u64,
     /// Time of all decode steps.
     pub decode: Duration,
     /// Decode steps run: draws after the first.
@@ -118,21 +123,23 @@ pub fn generate(
         output: Vec::new(),
         finish: Finish::Length,
         prefill: Duration::ZERO,
+        prefill_bytes: 0,
         decode: Duration::ZERO,
         decode_steps: 0,
     };
     let mut sampler = Sampler::new(&request.sampling, request.vocabulary);
     model.begin_reply(&sampler.logit_settings(), &request.prompt)?;
-    let started = Instant::now();
-    let first = match prefill(model, state, request, cancel, listen) {
+    let (started, before) = (Instant::now(), model.store().counters());
+    let first = prefill(model, state, request, cancel, listen);
+    run.prefill = started.elapsed();
+    run.prefill_bytes = model.store().counters().since(before).bytes_read();
+    let first = match first {
         Err(Error::Cancelled) => {
             run.finish = Finish::Cancelled;
-            run.prefill = started.elapsed();
             return Ok(run);
         }
         other => other?,
     };
-    run.prefill = started.elapsed();
     let started = Instant::now();
     let first = match sampler.sample_listed(&first) {
         Some(id) => id,
@@ -156,15 +163,11 @@ fn prefill(
     cancel: &Cancel,
     listen: &mut dyn FnMut(Step) -> Flow,
 ) -> Result<Likeliest> {
-    let (total, mut done) = (request.prompt.len(), 0);
-    let mut likeliest = None;
-    for ids in request.prompt.chunks(request.prefill_pass.max(1) as usize) {
-        done += ids.len();
-        let want = if done == total { Want::Likeliest } else { Want::Nothing };
-        likeliest = model.forward(state, &Pass::prompt(ids, want), cancel)?.likeliest;
-        listen(Step::Prefilled { done, total });
-    }
-    likeliest.ok_or(Error::Request("a prompt without tokens"))
+    let total = request.prompt.len();
+    let prompt = Prompt { ids: &request.prompt, positions: None, pass: request.prefill_pass, want: Want::Likeliest };
+    let mut told = |done: u32| _ = listen(Step::Prefilled { done: done as usize, total });
+    let read = model.read(state, &prompt, cancel, &mut told)?;
+    read.likeliest.ok_or(Error::Request("a prompt without tokens"))
 }
 
 /// Where the draws begin and how many there may be.

@@ -10,5 +10,5 @@ mod sampler;
 
 pub use engine::{Ask, Chat, Engine, Told, Words};
 pub use error::{Error, Result};
-pub use generation::{DEFAULT_PREFILL_PASS, Finish, Flow, Request, Step, Summary, generate};
+pub use generation::{DEFAULT_PREFILL_PASS, DEFAULT_READ_GROUP, Finish, Flow, Request, Step, Summary, generate};
 pub use sampler::{Sampler, SamplerSettings};

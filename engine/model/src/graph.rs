@@ -34,6 +34,9 @@ pub(crate) struct Run<'a> {
     pub tracer: &'a mut Tracer,
     /// Whether a sweep brings its most used experts into the pool: the last pass of a prompt.
     pub admits: bool,
+    /// The passes that share the reads of experts, in order; a pass that shares nothing is the only one.
+    pub passes: Vec<Rowed>,
+    /// Rows of the pass whose turn it is.
     pub rows: Rows,
     /// Tokens before row 0.
     pub first: u32,
@@ -46,6 +49,14 @@ pub(crate) struct Run<'a> {
     pub marks: Vec<Mark>,
     /// The first operation in `rec` that reads rows of n-grams.
     pub rows_at: Option<usize>,
+}
+
+/// Rows of a pass, and where they stand.
+#[derive(Clone, Copy)]
+pub(crate) struct Rowed {
+    pub rows: Rows,
+    /// Tokens before row 0.
+    pub first: u32,
 }
 
 /// What a layer knows of the one after it.
@@ -64,6 +75,14 @@ pub(crate) struct GdnTape {
 }
 
 impl Run<'_> {
+    /// From here on operations are those of a pass of its group.
+    pub fn enter(&mut self, pass: usize) {
+        if let Some(&Rowed { rows, first }) = self.passes.get(pass) {
+            self.work.turn_to(pass);
+            (self.rows, self.first, self.streams) = (rows, first, self.work.at(Area::Streams));
+        }
+    }
+
     /// n-gram injection.
     pub fn ple(
         &mut self,
@@ -110,6 +129,13 @@ impl Run<'_> {
         tape: Option<&GdnTape>,
         next: Option<&Layer>,
     ) -> Result<()> {
+        self.mix(scope, weights, state, tape)?;
+        let forecast = next.and_then(|next| self.forecast(layer + 1, scope, next));
+        self.moe(layer, scope, &weights.moe, Ahead { forecast, next })
+    }
+
+    /// A layer's mixer, and the read of the streams for its experts.
+    pub fn mix(&mut self, scope: Scope, weights: &Layer, state: &mut MixerState, tape: Option<&GdnTape>) -> Result<()> {
         self.cancel.check()?;
         self.hc_read(scope, Stage::AttnHc, &weights.attn_hc);
         match (&weights.mixer, state) {
@@ -118,8 +144,7 @@ impl Run<'_> {
             _ => return Err(Error::Request("a state of another geometry")),
         }
         self.hc_read(scope, Stage::MlpHc, &weights.mlp_hc);
-        let forecast = next.and_then(|next| self.forecast(layer + 1, scope, next));
-        self.moe(layer, scope, &weights.moe, Ahead { forecast, next })
+        Ok(())
     }
 
     /// What the layer ahead would choose if its attention added nothing (engine.md 5.6), where somebody wants to know.
@@ -304,7 +329,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn route(&mut self, layer: u32, scope: Scope, w: &MoeLayer, lookup: Option<Lookup>) {
+    pub fn route(&mut self, layer: u32, scope: Scope, w: &MoeLayer, lookup: Option<Lookup>) {
         let weights = self.choice_weights(layer);
         self.rec.at(scope, Stage::Moe).route(Route {
             rows: self.rows,
@@ -326,7 +351,8 @@ impl Run<'_> {
         }
     }
 
-    fn combine(&mut self, layer: u32, scope: Scope, w: &MoeLayer) {
+    /// Sums what the experts gave into the streams.
+    pub fn combine(&mut self, layer: u32, scope: Scope, w: &MoeLayer) {
         let weights = self.choice_weights(layer);
         self.rec.at(scope, Stage::Moe).combine(Combine {
             rows: self.rows,

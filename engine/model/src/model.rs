@@ -11,7 +11,7 @@ use ss_stream::{HotExpert, Lane, Store, StoreOptions};
 
 use crate::choice::Chooser;
 use crate::drive::{Drive, Lookups};
-use crate::graph::{GdnTape, Run};
+use crate::graph::{GdnTape, Rowed, Run};
 use crate::ride::Rider;
 use crate::rope::{Position, Rope};
 use crate::shapes::Shapes;
@@ -29,11 +29,14 @@ pub struct ModelOptions {
     pub store: StoreOptions,
     /// Arithmetic profile.
     pub arithmetic: Arithmetic,
+    /// Most tokens of a prompt that share one read of each layer's experts, in passes (engine.md section 6); no more than one
+    /// pass, and none does.
+    pub read_group: u32,
     /// Test support: a deliberate fault.
     pub mutation: PassMutation,
 }
 
-/// Test support: a fault at the start of every pass, so that every test of promise I2 must turn red.
+/// Test support: a fault at the start of every pass or between passes, so that every test of promise I2 must turn red.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PassMutation {
     /// No fault.
@@ -43,6 +46,8 @@ pub enum PassMutation {
     ForgottenWindow,
     /// The window of the n-gram injection is not carried over.
     ForgottenInjection,
+    /// Of the passes that share a read of experts, the first alone gets them.
+    ForgottenPass,
 }
 
 /// What a pass should give back.
@@ -120,9 +125,10 @@ pub struct Model {
     pub(crate) rope: Rope,
     pub(crate) store: Store,
     mutation: PassMutation,
+    pub(crate) read_group: u32,
     pub(crate) work: Workspace,
     pub(crate) lookups: Lookups,
-    sweep: Sweep,
+    pub(crate) sweep: Sweep,
     pub(crate) tracer: Tracer,
     pub(crate) chooser: Chooser,
 }
@@ -145,7 +151,7 @@ impl Model {
         let layout = checkpoint.expert_layout();
         let slots = store.experts.table().len() as u32;
         Ok(Model {
-            sweep: Sweep::new(backend.as_ref(), layout, slots, geometry)?,
+            sweep: Sweep::new(backend.as_ref(), layout, slots, geometry, options.mutation)?,
             tracer: Tracer::default(),
             chooser: Chooser::new(backend.as_ref(), geometry)?,
             lookups: Lookups::new(backend.as_ref(), geometry, store.experts.looks_ahead())?,
@@ -155,6 +161,7 @@ impl Model {
             rope: Rope::new(geometry),
             arithmetic: options.arithmetic,
             mutation: options.mutation,
+            read_group: options.read_group,
             store,
             backend,
             checkpoint,
@@ -226,12 +233,13 @@ impl Model {
     /// device fails. The state is torn then.
     pub fn forward(&mut self, state: &mut State, pass: &Pass<'_>, cancel: &Cancel) -> Result<Output> {
         state.check_whole()?;
-        self.check(state, pass)?;
+        self.check(state, pass.ids, pass.positions)?;
         cancel.check()?;
         let before = pass.record.then(|| state.fork());
         state.torn = true;
         let count = pass.ids.len() as u32;
         self.make_room(count)?;
+        self.work.turn_to(0);
         let text;
         let positions = match pass.positions {
             Some(positions) => positions,
@@ -255,13 +263,13 @@ impl Model {
     }
 
     /// Plants the fault that a test asked for.
-    fn mutate(&self, state: &mut State) -> Result<()> {
+    pub(crate) fn mutate(&self, state: &mut State) -> Result<()> {
         let gdn = state.mixers.iter_mut().filter_map(|mixer| match mixer {
             MixerState::Gdn(gdn) => Some(&mut gdn.window),
             MixerState::Qsa(_) => None,
         });
         let windows: Vec<_> = match self.mutation {
-            PassMutation::None => Vec::new(),
+            PassMutation::None | PassMutation::ForgottenPass => Vec::new(),
             PassMutation::ForgottenWindow => gdn.collect(),
             PassMutation::ForgottenInjection => state.ple.iter_mut().collect(),
         };
@@ -271,14 +279,14 @@ impl Model {
         Ok(())
     }
 
-    fn check(&self, state: &State, pass: &Pass<'_>) -> Result<()> {
-        if pass.ids.is_empty() {
+    pub(crate) fn check(&self, state: &State, ids: &[u32], positions: Option<&[Position]>) -> Result<()> {
+        if ids.is_empty() {
             return Err(Error::Request("no rows"));
         }
-        if pass.positions.is_some_and(|p| p.len() != pass.ids.len()) {
+        if positions.is_some_and(|p| p.len() != ids.len()) {
             return Err(Error::Request("another number of positions than of ids"));
         }
-        self.check_ids(state, pass.ids)
+        self.check_ids(state, ids)
     }
 
     /// Refuses ids outside the vocabulary, and more of them than the window has room for.
@@ -339,18 +347,16 @@ impl Model {
             cancel,
         });
         trunk(&mut run, weights, state, tape)?;
-        let wanted = match pass.want {
-            Want::Nothing => count..count,
-            Want::Last => count - 1..count,
-            Want::All => 0..count,
-            Want::Likeliest => {
-                let mixer = (&weights.mixer, Scope::Whole);
-                let words = likeliest_of_last(&mut run, mixer, &weights.head, chooser)?;
-                return Ok((Vec::new(), Some(self.likeliest(&words)?)));
-            }
-        };
-        let logits = head(&mut run, (&weights.mixer, Scope::Whole), &weights.head, wanted)?;
-        Ok((self.finite(logits)?, None))
+        let ending = ending(&mut run, weights, chooser, pass.want)?;
+        self.told(ending)
+    }
+
+    /// What the end of a pass says of its rows.
+    pub(crate) fn told(&self, ending: Ending) -> Result<(Vec<f32>, Option<Likeliest>)> {
+        Ok(match ending {
+            Ending::Logits(logits) => (self.finite(logits)?, None),
+            Ending::Listed(words) => (Vec::new(), Some(self.likeliest(&words)?)),
+        })
     }
 
     /// Refuses logits that are not numbers: damaged weights that are finite themselves can still overflow, and must never
@@ -413,6 +419,7 @@ impl Model {
             sweep: &mut self.sweep,
             tracer: &mut self.tracer,
             admits,
+            passes: vec![Rowed { rows, first }],
             rows,
             first,
             rec: Recorder::new(self.arithmetic),
@@ -508,8 +515,8 @@ fn ngram_rows(checkpoint: &Checkpoint, index: usize, context: &[u32], ids: &[u32
     rows
 }
 
-/// Embedding and all layers.
-pub(crate) fn trunk(run: &mut Run<'_>, weights: &Weights, state: &mut State, tape: Option<&Recording>) -> Result<()> {
+/// Looks the tokens up.
+pub(crate) fn embed(run: &mut Run<'_>, weights: &Weights) {
     run.rec.at(Scope::Whole, Stage::Embed).embed(Embed {
         rows: run.rows,
         ids: run.work.at(Area::Ids),
@@ -517,6 +524,11 @@ pub(crate) fn trunk(run: &mut Run<'_>, weights: &Weights, state: &mut State, tap
         copies: run.geometry.streams,
         out: run.streams.clone(),
     });
+}
+
+/// Embedding and all layers.
+pub(crate) fn trunk(run: &mut Run<'_>, weights: &Weights, state: &mut State, tape: Option<&Recording>) -> Result<()> {
+    embed(run, weights);
     let after = weights.layers.iter().skip(1).map(Some).chain([None]);
     for ((l, weights), next) in weights.layers.iter().enumerate().zip(after) {
         let scope = Scope::Layer(l as u32);
@@ -526,6 +538,26 @@ pub(crate) fn trunk(run: &mut Run<'_>, weights: &Weights, state: &mut State, tap
         run.layer(l as u32, scope, weights, &mut state.mixers[l], tape.and_then(|t| t.gdn_tape(l)), next)?;
     }
     Ok(())
+}
+
+/// What the end of a pass gives, as it was read.
+pub(crate) enum Ending {
+    /// `[rows wanted, vocab]`.
+    Logits(Vec<f32>),
+    /// What the device listed of the last row.
+    Listed(Vec<u32>),
+}
+
+/// The end of a pass, after everything recorded before.
+pub(crate) fn ending(run: &mut Run<'_>, weights: &Weights, chooser: &Chooser, want: Want) -> Result<Ending> {
+    let (mixer, count) = ((&weights.mixer, Scope::Whole), run.rows.count);
+    let wanted = match want {
+        Want::Nothing => count..count,
+        Want::Last => count - 1..count,
+        Want::All => 0..count,
+        Want::Likeliest => return Ok(Ending::Listed(likeliest_of_last(run, mixer, &weights.head, chooser)?)),
+    };
+    Ok(Ending::Logits(head(run, mixer, &weights.head, wanted)?))
 }
 
 /// Logits of some rows, by the decode form, a few at a time (engine.md 3.7d), after everything recorded before.

@@ -5,16 +5,16 @@
 //! when the work that used it is finished; how a layer's experts are grouped changes no bit.
 
 use ss_backend::op::Route;
-use ss_backend::{Backend, Buffer, NONE, Op, Pool, Readback, Recorder, Scope, Site, Stage, Submission, Work};
+use ss_backend::{Backend, Buffer, NONE, Op, Pool, Readback, Recorder, Scope, Site, Stage, Submission, Wanted, Work};
 use ss_checkpoint::{Geometry, RecordLayout};
 use ss_stream::Lane;
 
-use crate::Result;
 use crate::drive::existing;
 use crate::graph::Run;
 use crate::groups::{slots_of, without_shared};
 use crate::weights::{Layer, MoeLayer};
 use crate::workspace::Area;
+use crate::{PassMutation, Result};
 
 /// Rows from which a prompt pass sweeps (engine.md 3.7a).
 pub(crate) const SWEEP_ROWS: u32 = 64;
@@ -31,10 +31,12 @@ pub(crate) struct Sweep {
     users: [Option<Submission>; STAGES],
     /// The group that is read next.
     turn: usize,
-    /// What was read before its layer had chosen.
-    ahead: Option<Ahead>,
+    /// What was read before its layer had chosen, or is to be.
+    ahead: Vec<Ahead>,
     /// Choices that the next layer is expected to make, `[rows, choices]` u32; grows with the passes.
     forecast: Option<Buffer>,
+    /// Test support: a deliberate fault.
+    mutation: PassMutation,
 }
 
 /// Records in a staging group, read for a layer that had not chosen yet.
@@ -49,10 +51,21 @@ impl Sweep {
     ///
     /// # Errors
     /// When the device has no room.
-    pub fn new(backend: &dyn Backend, layout: &RecordLayout, slots: u32, g: &Geometry) -> Result<Self> {
+    pub fn new(
+        backend: &dyn Backend,
+        layout: &RecordLayout,
+        slots: u32,
+        g: &Geometry,
+        mutation: PassMutation,
+    ) -> Result<Self> {
         let streams = u64::from(slots) < g.layers.len() as u64 * u64::from(g.experts);
         let staging = streams.then(|| backend.alloc_pool(layout, (STAGES * GROUP) as u32)).transpose()?;
-        Ok(Sweep { staging, users: [None; STAGES], turn: 0, ahead: None, forecast: None })
+        Ok(Sweep { staging, users: [None; STAGES], turn: 0, ahead: Vec::new(), forecast: None, mutation })
+    }
+
+    /// Whether experts stream at all.
+    pub fn streams(&self) -> bool {
+        self.staging.is_some()
     }
 
     /// The staging slots, if experts stream at all.
@@ -62,7 +75,7 @@ impl Sweep {
 
     /// Forgets what was read ahead: another pass begins.
     pub fn start(&mut self) {
-        self.ahead = None;
+        self.ahead.clear();
     }
 
     fn forecast(&mut self, backend: &dyn Backend, bytes: u64) -> Result<Buffer> {
@@ -70,6 +83,18 @@ impl Sweep {
             Some(buffer) if buffer.bytes() >= bytes => Ok(buffer.clone()),
             _ => Ok(self.forecast.insert(backend.alloc("sweep forecast", bytes)?).clone()),
         }
+    }
+}
+
+/// Experts with the slots that they have in a staging group.
+fn staged(experts: &[u32], stage: usize) -> impl Iterator<Item = (u32, u32)> {
+    experts.iter().copied().zip((stage * GROUP) as u32..)
+}
+
+impl Taker {
+    /// Whether the pass chose an expert.
+    fn takes(&self, expert: u32) -> bool {
+        self.uses.get(expert as usize).is_some_and(|&uses| uses > 0)
     }
 }
 
@@ -91,10 +116,23 @@ fn hottest(uses: &[u32]) -> Vec<u32> {
     experts
 }
 
-/// A layer's experts on their way through a pass.
-struct Layered<'a> {
+/// A layer's experts on their way through the passes that share their reads.
+struct Layered {
     layer: u32,
-    choices: &'a [u32],
+    /// What all passes chose.
+    choices: Vec<u32>,
+    takers: Vec<Taker>,
+}
+
+/// A pass that takes its part of each group of experts.
+struct Taker {
+    choices: Vec<u32>,
+    /// How often it chose each expert.
+    uses: Vec<u32>,
+    /// Where it chose them.
+    chosen: Buffer,
+    /// Where the slots of its choices lie.
+    slots: Buffer,
     /// Both halves, with the shared expert and without.
     halves: [Vec<(Site, Op)>; 2],
     /// Whether the shared expert is done.
@@ -104,43 +142,86 @@ struct Layered<'a> {
 impl Run<'_> {
     /// Whether this pass sweeps.
     pub fn sweeps(&self) -> bool {
-        self.rows.count >= SWEEP_ROWS && self.rows.form == ss_backend::Form::Prompt && self.sweep.staging.is_some()
+        self.rows.count >= SWEEP_ROWS && self.rows.form == ss_backend::Form::Prompt && self.sweep.streams()
     }
 
     /// Runs the router and the experts of a layer whose router is recorded, `next` being the layer after it.
     pub fn sweep_layer(&mut self, layer: u32, scope: Scope, w: &MoeLayer, next: Option<&Layer>) -> Result<()> {
         let forecast = next.map(|next| self.record_forecast(scope, next)).transpose()?;
         self.submit()?;
+        self.sweep_passes(layer, scope, w, forecast)
+    }
+
+    /// Runs the experts of a layer for all passes, whose routers are submitted; `forecast` is where it lies what the layer
+    /// after it is expected to choose.
+    pub fn sweep_passes(&mut self, layer: u32, scope: Scope, w: &MoeLayer, forecast: Option<Wanted>) -> Result<()> {
         // The disk works while the device is at the layer before, this one's attention and its router.
         self.fill_ahead(layer)?;
-        let count = (self.rows.count * self.geometry.choices) as usize;
-        let (mut choices, mut coming) = (vec![0u32; count], vec![0u32; forecast.as_ref().map_or(0, |_| count)]);
-        let chosen = self.work.at(Area::Choices);
-        let mut parts = vec![Readback { source: &chosen, offset: 0, into: bytemuck::cast_slice_mut(&mut choices) }];
-        if let Some(source) = &forecast {
-            parts.push(Readback { source, offset: 0, into: bytemuck::cast_slice_mut(&mut coming) });
+        let mut takers: Vec<Taker> = (0..self.passes.len()).map(|pass| self.taker(pass, scope, w)).collect();
+        let mut coming = vec![0u32; forecast.as_ref().map_or(0, |forecast| forecast.bytes as usize / size_of::<u32>())];
+        let read = takers.iter_mut().map(|taker| Readback {
+            source: &taker.chosen,
+            offset: 0,
+            into: bytemuck::cast_slice_mut(&mut taker.choices),
+        });
+        let forecast = forecast.as_ref().map(|forecast| Readback {
+            source: &forecast.source,
+            offset: forecast.offset,
+            into: bytemuck::cast_slice_mut(&mut coming),
+        });
+        self.backend.read_all(&mut read.chain(forecast).collect::<Vec<_>>())?;
+        for taker in &mut takers {
+            taker.uses = uses(existing(&taker.choices, self.geometry.experts)?, self.geometry.experts);
         }
-        self.backend.read_all(&mut parts)?;
-        existing(&choices, self.geometry.experts)?;
-        self.tell(layer, &choices)?;
+        let choices = takers.iter().flat_map(|taker| taker.choices.iter().copied()).collect();
+        let mut layered = Layered { layer, choices, takers };
+        self.tell_passes(&layered)?;
         // Everything submitted is finished now.
         self.experts.release();
         self.experts.admit_early();
         self.sweep.users = [None; STAGES];
+        self.walk(&mut layered)?;
+        self.sweep.ahead = self.wanted_ahead(layer + 1, &hottest(&uses(&coming, self.geometry.experts)));
+        Ok(())
+    }
+
+    /// A pass as a taker of experts, its choices not known yet.
+    fn taker(&mut self, pass: usize, scope: Scope, w: &MoeLayer) -> Taker {
+        self.enter(pass);
         self.experts(scope, w);
         let list = std::mem::replace(&mut self.rec, Recorder::new(self.arithmetic));
         let halves = list.steps().to_vec();
         let lone = halves.iter().map(|(site, op)| (*site, without_shared(op.clone()))).collect();
-        self.walk(&mut Layered { layer, choices: &choices, halves: [halves, lone], shared: false })?;
-        let uses = uses(&coming, self.geometry.experts);
-        self.sweep.ahead = self.wanted_ahead(layer + 1, &hottest(&uses));
+        Taker {
+            choices: vec![0; (self.rows.count * self.geometry.choices) as usize],
+            uses: Vec::new(),
+            chosen: self.work.at(Area::Choices),
+            slots: self.work.at(Area::Slots),
+            halves: [halves, lone],
+            shared: false,
+        }
+    }
+
+    /// Tells what all passes chose, as if they were one, if somebody wants to know.
+    fn tell_passes(&mut self, layered: &Layered) -> Result<()> {
+        if !self.tracer.wants(layered.layer) {
+            return Ok(());
+        }
+        let mut weights = Vec::with_capacity(layered.choices.len());
+        for (pass, taker) in layered.takers.iter().enumerate() {
+            self.enter(pass);
+            let mut these = vec![0f32; taker.choices.len()];
+            self.backend.read(&self.work.at(Area::ChoiceWeights), 0, bytemuck::cast_slice_mut(&mut these))?;
+            weights.extend(these);
+        }
+        self.tracer.tell(layered.layer, &layered.choices, &weights);
         Ok(())
     }
 
     /// Walks a layer's experts: resident ones, those to be admitted, then the rest through the staging groups.
-    fn walk(&mut self, layered: &mut Layered<'_>) -> Result<()> {
+    fn walk(&mut self, layered: &mut Layered) -> Result<()> {
         let layer = layered.layer;
-        let chosen = hottest(&uses(layered.choices, self.geometry.experts));
+        let chosen = hottest(&uses(&layered.choices, self.geometry.experts));
         let table = self.experts.table().layer(layer);
         let resident = |expert: &u32| table.get(*expert as usize).is_some_and(|&slot| slot != NONE);
         let (here, mut away): (Vec<u32>, Vec<u32>) = chosen.iter().partition(|&expert| resident(expert));
@@ -152,7 +233,7 @@ impl Run<'_> {
             self.cancel.check()?;
             let slots = self.experts.acquire(layer, &group, Lane::Bulk)?;
             let pool = self.experts.pool().clone();
-            self.run_group(layered, group.into_iter().zip(slots), &pool)?;
+            self.run_group(layered, &group.into_iter().zip(slots).collect::<Vec<_>>(), &pool)?;
         }
         self.stream(layered, away)
     }
@@ -168,24 +249,21 @@ impl Run<'_> {
     }
 
     /// Takes experts through the staging groups, those first that are there already.
-    fn stream(&mut self, layered: &mut Layered<'_>, mut away: Vec<u32>) -> Result<()> {
+    fn stream(&mut self, layered: &mut Layered, mut away: Vec<u32>) -> Result<()> {
         let Some(staging) = self.sweep.staging.clone() else { return Ok(()) };
-        if let Some(ahead) = self.sweep.ahead.take().filter(|ahead| ahead.layer == layered.layer) {
-            let slots = (0..).map(|slot| (ahead.stage * GROUP) as u32 + slot);
-            let group: Vec<(u32, u32)> =
-                ahead.experts.iter().copied().zip(slots).filter(|(expert, _)| away.contains(expert)).collect();
-            away.retain(|expert| !ahead.experts.contains(expert));
-            if !group.is_empty() {
-                let user = self.run_group(layered, group.into_iter(), &staging)?;
-                self.sweep.users[ahead.stage] = Some(user);
+        for ahead in std::mem::take(&mut self.sweep.ahead) {
+            if ahead.layer != layered.layer {
+                continue;
             }
+            let group: Vec<(u32, u32)> =
+                staged(&ahead.experts, ahead.stage).filter(|(expert, _)| away.contains(expert)).collect();
+            away.retain(|expert| !ahead.experts.contains(expert));
+            self.run_staged(layered, &group, ahead.stage, &staging)?;
         }
         for group in away.chunks(GROUP) {
             self.cancel.check()?;
             let stage = self.read_stage(&staging, layered.layer, group)?;
-            let slots = (0..).map(|slot| (stage * GROUP) as u32 + slot);
-            let user = self.run_group(layered, group.iter().copied().zip(slots), &staging)?;
-            self.sweep.users[stage] = Some(user);
+            self.run_staged(layered, &staged(group, stage).collect::<Vec<_>>(), stage, &staging)?;
         }
         Ok(())
     }
@@ -201,40 +279,58 @@ impl Run<'_> {
         Ok(stage)
     }
 
-    /// Runs both halves over the choices that these experts are.
-    fn run_group(
-        &mut self,
-        layered: &mut Layered<'_>,
-        placed: impl Iterator<Item = (u32, u32)>,
-        pool: &Pool,
-    ) -> Result<Submission> {
-        let table = slots_of(layered.choices, placed, self.geometry.experts);
-        self.backend.upload(&self.work.at(Area::Slots), 0, bytemuck::cast_slice(&table))?;
-        let halves = &layered.halves[usize::from(std::mem::replace(&mut layered.shared, true))];
-        let steps: Vec<_> = halves.iter().map(|(site, op)| (*site, over(op.clone(), pool))).collect();
-        Ok(self.backend.submit(Work { arithmetic: self.arithmetic, steps: &steps })?)
+    /// Runs what passes need of a staging group, and remembers the last work that does.
+    fn run_staged(&mut self, layered: &mut Layered, group: &[(u32, u32)], stage: usize, staging: &Pool) -> Result<()> {
+        let taken = |taker: &Taker| group.iter().filter(|(expert, _)| taker.takes(*expert)).count();
+        let taken: Vec<usize> = layered.takers.iter().map(taken).filter(|&records| records > 0).collect();
+        self.experts.served(taken.len(), taken.iter().sum::<usize>().saturating_sub(group.len()));
+        if let Some(user) = self.run_group(layered, group, staging)? {
+            self.sweep.users[stage] = Some(user);
+        }
+        Ok(())
     }
 
-    /// What is to be read before a layer has chosen: a group of the experts that it is expected to use most.
-    fn wanted_ahead(&self, layer: u32, likely: &[u32]) -> Option<Ahead> {
+    /// Runs both halves over the choices that these experts are, pass after pass; gives the last work.
+    fn run_group(&mut self, layered: &mut Layered, placed: &[(u32, u32)], pool: &Pool) -> Result<Option<Submission>> {
+        let mut last = None;
+        for (pass, taker) in layered.takers.iter_mut().enumerate() {
+            let forgotten = pass > 0 && self.sweep.mutation == PassMutation::ForgottenPass;
+            if forgotten || !placed.iter().any(|&(expert, _)| taker.takes(expert)) {
+                continue;
+            }
+            let table = slots_of(&taker.choices, placed.iter().copied(), self.geometry.experts);
+            self.backend.upload(&taker.slots, 0, bytemuck::cast_slice(&table))?;
+            let halves = &taker.halves[usize::from(std::mem::replace(&mut taker.shared, true))];
+            let steps: Vec<_> = halves.iter().map(|(site, op)| (*site, over(op.clone(), pool))).collect();
+            last = Some(self.backend.submit(Work { arithmetic: self.arithmetic, steps: &steps })?);
+        }
+        Ok(last)
+    }
+
+    /// What is to be read before a layer has chosen: the experts that it is expected to use most. A group of them, and both
+    /// where passes share them: their mixers take long, and hardly an expert is in vain.
+    fn wanted_ahead(&self, layer: u32, likely: &[u32]) -> Vec<Ahead> {
         let table = self.experts.table().layer(layer);
         let away = |expert: &u32| table.get(*expert as usize) == Some(&NONE);
-        let experts: Vec<u32> = likely.iter().copied().filter(away).take(GROUP).collect();
-        (!experts.is_empty()).then_some(Ahead { layer, stage: STAGES, experts })
+        let experts: Vec<u32> = likely.iter().copied().filter(away).collect();
+        let groups = if self.passes.len() > 1 { STAGES } else { 1 };
+        let wanted = |experts: &[u32]| Ahead { layer, stage: STAGES, experts: experts.to_vec() };
+        experts.chunks(GROUP).take(groups).map(wanted).collect()
     }
 
     /// Reads what is wanted ahead.
     fn fill_ahead(&mut self, layer: u32) -> Result<()> {
-        let wanted = self.sweep.ahead.take().filter(|ahead| ahead.layer == layer && self.experts.looks_ahead());
-        if let (Some(ahead), Some(staging)) = (wanted, self.sweep.staging.clone()) {
+        let wanted = std::mem::take(&mut self.sweep.ahead);
+        let Some(staging) = self.sweep.staging.clone().filter(|_| self.experts.looks_ahead()) else { return Ok(()) };
+        for ahead in wanted.into_iter().filter(|ahead| ahead.layer == layer) {
             let stage = self.read_stage(&staging, layer, &ahead.experts)?;
-            self.sweep.ahead = Some(Ahead { stage, ..ahead });
+            self.sweep.ahead.push(Ahead { stage, ..ahead });
         }
         Ok(())
     }
 
     /// Records what the layer after this one would choose if its attention added nothing; gives where it lies.
-    fn record_forecast(&mut self, scope: Scope, next: &Layer) -> Result<Buffer> {
+    pub fn record_forecast(&mut self, scope: Scope, next: &Layer) -> Result<Wanted> {
         let bytes = 4 * u64::from(self.rows.count * self.geometry.choices);
         let experts = self.sweep.forecast(self.backend, bytes)?;
         // Both areas are idle between a router and the experts.
@@ -250,7 +346,7 @@ impl Run<'_> {
             weights,
             lookup: None,
         });
-        Ok(experts)
+        Ok(Wanted { source: experts, offset: 0, bytes })
     }
 }
 

@@ -6,6 +6,7 @@ use ss_backend::{Backend, Buffer};
 use ss_checkpoint::Geometry;
 
 use crate::Result;
+use crate::sweep::SWEEP_ROWS;
 
 /// Rows that the output head takes at a time (engine.md 3.7d).
 pub const HEAD_ROWS: u32 = ss_backend::op::Head::MAX_ROWS;
@@ -122,6 +123,22 @@ impl Area {
         Area::DraftNormed,
     ];
 
+    /// What outlives a pass's turn within a layer: passes that share a read of its experts have these each, and the others
+    /// in common (engine.md section 6).
+    const HELD: [Area; 11] = [
+        Area::Ids,
+        Area::Rope,
+        Area::BlockRope,
+        Area::Streams,
+        Area::U,
+        Area::Inject,
+        Area::Choices,
+        Area::ChoiceWeights,
+        Area::Slots,
+        Area::Routed,
+        Area::Shared,
+    ];
+
     /// Numbers (of 4 bytes) in a row.
     fn width(self, g: &Geometry) -> u32 {
         let wide = g.stream_width();
@@ -179,13 +196,39 @@ fn ngram_bytes(g: &Geometry, rows: u32) -> u64 {
     4 * u64::from(rows) * u64::from(g.ple_dim)
 }
 
+/// Passes of `rows` rows in a read group of up to `tokens` tokens; a single one where passes are too short to sweep.
+pub(crate) fn group_passes(rows: u32, tokens: u32) -> u32 {
+    if rows < SWEEP_ROWS { 1 } else { (tokens / rows).max(1) }
+}
+
+/// Bytes beside a workspace for passes of `rows` rows, with which a read group of up to `tokens` tokens shares the reads of
+/// experts (engine.md section 6); none for a group of one pass.
+pub fn read_group_bytes(g: &Geometry, rows: u32, tokens: u32) -> u64 {
+    let held: u64 = Area::HELD.iter().map(|area| area.bytes(g, rows, false)).sum();
+    u64::from(group_passes(rows, tokens) - 1) * (held + g.ple.len() as u64 * ngram_bytes(g, rows))
+}
+
+/// Room for the n-gram rows of a pass, table by table.
+fn ngram_rows(backend: &dyn Backend, g: &Geometry, rows: u32) -> Result<Vec<Buffer>> {
+    let table = || backend.alloc("workspace n-gram rows", ngram_bytes(g, rows).max(4));
+    Ok(g.ple.iter().map(|_| table()).collect::<std::result::Result<_, _>>()?)
+}
+
 /// Scratch memory for passes of up to `rows` rows.
 pub struct Workspace {
     rows: u32,
+    /// Of each pass of a read group; the first is that of passes which share nothing.
+    passes: Vec<Areas>,
+    /// The pass whose areas are meant.
+    turn: usize,
+    scores: Buffer,
+}
+
+/// All areas of a pass.
+struct Areas {
     buffers: Vec<Buffer>,
     /// One a table, since all are filled before the pass.
     ngram_rows: Vec<Buffer>,
-    scores: Buffer,
 }
 
 impl Workspace {
@@ -197,13 +240,30 @@ impl Workspace {
         // A pass of one row still feeds the head eight at a time when drafts are verified.
         let rows = rows.max(HEAD_ROWS);
         let alloc = |area: &Area| backend.alloc(&format!("workspace {area:?}"), area.bytes(g, rows, draft));
-        let ngrams = || backend.alloc("workspace n-gram rows", ngram_bytes(g, rows).max(4));
-        Ok(Workspace {
-            rows,
-            buffers: Area::ALL.iter().map(alloc).collect::<std::result::Result<_, _>>()?,
-            ngram_rows: g.ple.iter().map(|_| ngrams()).collect::<std::result::Result<_, _>>()?,
-            scores: backend.alloc("workspace scores", 4)?,
-        })
+        let buffers = Area::ALL.iter().map(alloc).collect::<std::result::Result<_, _>>()?;
+        let first = Areas { buffers, ngram_rows: ngram_rows(backend, g, rows)? };
+        Ok(Workspace { rows, passes: vec![first], turn: 0, scores: backend.alloc("workspace scores", 4)? })
+    }
+
+    /// Allocates what a read group of so many passes holds, unless it is there.
+    ///
+    /// # Errors
+    /// When the device has no room.
+    pub fn share(&mut self, backend: &dyn Backend, g: &Geometry, passes: usize) -> Result<()> {
+        while self.passes.len() < passes {
+            let mut buffers = self.passes[0].buffers.clone();
+            for area in Area::HELD {
+                buffers[area as usize] =
+                    backend.alloc(&format!("read group {area:?}"), area.bytes(g, self.rows, false))?;
+            }
+            self.passes.push(Areas { buffers, ngram_rows: ngram_rows(backend, g, self.rows)? });
+        }
+        Ok(())
+    }
+
+    /// From here on the areas of this pass are meant.
+    pub fn turn_to(&mut self, pass: usize) {
+        self.turn = pass.min(self.passes.len() - 1);
     }
 
     /// Most rows of a pass.
@@ -213,12 +273,12 @@ impl Workspace {
 
     /// The buffer of an area.
     pub fn at(&self, area: Area) -> Buffer {
-        self.buffers[area as usize].clone()
+        self.passes[self.turn].buffers[area as usize].clone()
     }
 
     /// The n-gram rows of a table.
     pub fn ngram_rows(&self, table: usize) -> Buffer {
-        self.ngram_rows[table].clone()
+        self.passes[self.turn].ngram_rows[table].clone()
     }
 
     /// Score memory for `rows` queries over `blocks` blocks: the buffer, and how many rows fit at a time.

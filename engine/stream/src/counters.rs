@@ -18,6 +18,12 @@ pub struct ExpertCounters {
     pub records: u64,
     /// Bytes read from files.
     pub bytes_read: u64,
+    /// Groups of records that were read for passes of a prompt and not kept.
+    pub groups: u64,
+    /// Those of them that served more than one pass.
+    pub shared_groups: u64,
+    /// Records that passes did not read, because they shared a group.
+    pub spared: u64,
     /// Time that callers waited for records, checks included.
     pub waited: Duration,
 }
@@ -50,6 +56,9 @@ impl ExpertCounters {
             evictions: self.evictions - earlier.evictions,
             records: self.records - earlier.records,
             bytes_read: self.bytes_read - earlier.bytes_read,
+            groups: self.groups - earlier.groups,
+            shared_groups: self.shared_groups - earlier.shared_groups,
+            spared: self.spared - earlier.spared,
             waited: self.waited.saturating_sub(earlier.waited),
         }
     }

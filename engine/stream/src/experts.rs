@@ -398,6 +398,14 @@ impl ExpertCache {
         Ok(())
     }
 
+    /// Counts a group of records that was staged and served so many passes, which would have read `spared` more without
+    /// one another.
+    pub fn served(&mut self, passes: usize, spared: usize) {
+        self.counters.groups += 1;
+        self.counters.shared_groups += u64::from(passes > 1);
+        self.counters.spared += spared as u64;
+    }
+
     /// Reads records into their slots, doing something `beside`, and returns the number of bytes. A record that somebody
     /// waits for is on its way to its slot while others are still being read.
     fn bring(&self, pool: &Pool, misses: &[Miss], lane: Lane, beside: impl FnOnce() -> Result<()>) -> Result<u64> {
