@@ -211,6 +211,7 @@ impl Report {
                 "groups": e.groups,
                 "shared_groups": e.shared_groups,
                 "records_spared": e.spared,
+                "ngram_rows_early": n.early,
             },
             "ram_hits": self.stream.ram.hits,
             "ram_evictions": self.stream.ram.evictions,

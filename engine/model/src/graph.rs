@@ -13,6 +13,7 @@ use ss_stream::ExpertCache;
 
 use crate::drive::Drive;
 use crate::ride::Mark;
+use crate::rows::RowRing;
 use crate::shapes::Shapes;
 use crate::state::{GdnState, MixerState, QsaState, Room, at_state, carry};
 use crate::sweep::Sweep;
@@ -34,12 +35,16 @@ pub(crate) struct Run<'a> {
     pub tracer: &'a mut Tracer,
     /// Whether a sweep brings its most used experts into the pool: the last pass of a prompt.
     pub admits: bool,
+    /// Where the n-gram rows of its passes come from, if they are read ahead.
+    pub rows_ahead: Option<&'a RowRing>,
     /// The passes that share the reads of experts, in order; a pass that shares nothing is the only one.
     pub passes: Vec<Rowed>,
     /// Rows of the pass whose turn it is.
     pub rows: Rows,
     /// Tokens before row 0.
     pub first: u32,
+    /// Number of the pass among those of its prompt.
+    pub number: usize,
     /// `[rows, streams, hidden]`.
     pub streams: Buffer,
     pub rec: Recorder,
@@ -57,6 +62,8 @@ pub(crate) struct Rowed {
     pub rows: Rows,
     /// Tokens before row 0.
     pub first: u32,
+    /// Its number among the passes of a prompt.
+    pub number: usize,
 }
 
 /// What a layer knows of the one after it.
@@ -77,9 +84,10 @@ pub(crate) struct GdnTape {
 impl Run<'_> {
     /// From here on operations are those of a pass of its group.
     pub fn enter(&mut self, pass: usize) {
-        if let Some(&Rowed { rows, first }) = self.passes.get(pass) {
+        if let Some(&Rowed { rows, first, number }) = self.passes.get(pass) {
             self.work.turn_to(pass);
-            (self.rows, self.first, self.streams) = (rows, first, self.work.at(Area::Streams));
+            (self.rows, self.first, self.number) = (rows, first, number);
+            self.streams = self.work.at(Area::Streams);
         }
     }
 
@@ -95,9 +103,13 @@ impl Run<'_> {
         let window = carry(self.backend, "ple window", window)?;
         let inputs = tape.cloned().unwrap_or_else(|| self.work.at(Area::PleInputs));
         self.rows_at.get_or_insert(self.rec.steps().len());
+        let e = match self.rows_ahead {
+            Some(ring) => ring.take(self.number, weights.index)?,
+            None => self.work.ngram_rows(weights.index),
+        };
         self.rec.at(scope, Stage::Ple).ple_project(PleProject {
             rows: self.rows,
-            e: self.work.ngram_rows(weights.index),
+            e,
             key: weights.key.clone(),
             value: weights.value.clone(),
             keys: self.work.at(Area::PleKeys),

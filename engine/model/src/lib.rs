@@ -15,6 +15,7 @@ mod model;
 mod rewind;
 mod ride;
 pub mod rope;
+mod rows;
 mod saved;
 pub mod shapes;
 mod shared;

@@ -14,6 +14,7 @@ use crate::drive::{Drive, Lookups};
 use crate::graph::{GdnTape, Rowed, Run};
 use crate::ride::Rider;
 use crate::rope::{Position, Rope};
+use crate::rows::RowRing;
 use crate::shapes::Shapes;
 use crate::state::{MixerState, State, Timeline};
 use crate::sweep::Sweep;
@@ -46,6 +47,8 @@ pub enum PassMutation {
     ForgottenWindow,
     /// The window of the n-gram injection is not carried over.
     ForgottenInjection,
+    /// The n-gram rows that are read ahead are those of another pass.
+    OtherRows,
     /// Of the passes that share a read of experts, the first alone gets them.
     ForgottenPass,
 }
@@ -105,6 +108,20 @@ pub(crate) struct Start<'a> {
     pub cancel: &'a Cancel,
 }
 
+/// Where the n-gram rows of a pass come from that are read ahead.
+#[derive(Clone, Copy)]
+pub(crate) struct RowsAhead<'a> {
+    pub ring: &'a RowRing,
+    /// The pass's number in its prompt.
+    pub number: usize,
+}
+
+/// What goes along with a pass.
+struct Beside<'a> {
+    tape: Option<&'a Recording>,
+    ahead: Option<RowsAhead<'a>>,
+}
+
 /// What a pass gave.
 pub struct Output {
     /// `[rows wanted, vocab]`.
@@ -124,7 +141,7 @@ pub struct Model {
     pub(crate) arithmetic: Arithmetic,
     pub(crate) rope: Rope,
     pub(crate) store: Store,
-    mutation: PassMutation,
+    pub(crate) mutation: PassMutation,
     pub(crate) read_group: u32,
     pub(crate) work: Workspace,
     pub(crate) lookups: Lookups,
@@ -232,6 +249,17 @@ impl Model {
     /// [`Error::Cancelled`] between layers; otherwise when the pass does not fit the model, a file cannot be read or the
     /// device fails. The state is torn then.
     pub fn forward(&mut self, state: &mut State, pass: &Pass<'_>, cancel: &Cancel) -> Result<Output> {
+        self.forward_with(state, pass, None, cancel)
+    }
+
+    /// As [`Model::forward`], the n-gram rows coming from a ring if there is one.
+    pub(crate) fn forward_with(
+        &mut self,
+        state: &mut State,
+        pass: &Pass<'_>,
+        ahead: Option<RowsAhead<'_>>,
+        cancel: &Cancel,
+    ) -> Result<Output> {
         state.check_whole()?;
         self.check(state, pass.ids, pass.positions)?;
         cancel.check()?;
@@ -256,7 +284,7 @@ impl Model {
         if pass.want == Want::Likeliest && pass.form == Form::Generated {
             self.chooser.feed(self.backend.as_ref(), pass.ids)?;
         }
-        let (logits, likeliest) = self.layers(state, pass, first, tape.as_ref(), cancel)?;
+        let (logits, likeliest) = self.layers(state, pass, first, Beside { tape: tape.as_ref(), ahead }, cancel)?;
         state.remember(pass.ids, self.geometry().ngram.order);
         state.torn = false;
         Ok(Output { logits, likeliest, recording: tape })
@@ -269,7 +297,7 @@ impl Model {
             MixerState::Qsa(_) => None,
         });
         let windows: Vec<_> = match self.mutation {
-            PassMutation::None | PassMutation::ForgottenPass => Vec::new(),
+            PassMutation::None | PassMutation::ForgottenPass | PassMutation::OtherRows => Vec::new(),
             PassMutation::ForgottenWindow => gdn.collect(),
             PassMutation::ForgottenInjection => state.ple.iter_mut().collect(),
         };
@@ -330,12 +358,14 @@ impl Model {
         state: &mut State,
         pass: &Pass<'_>,
         first: u32,
-        tape: Option<&Recording>,
+        beside: Beside<'_>,
         cancel: &Cancel,
     ) -> Result<(Vec<f32>, Option<Likeliest>)> {
         let count = pass.ids.len() as u32;
         let checkpoint = self.checkpoint.clone();
-        self.upload_ngram_rows(&self.ngram_rows(&state.context, pass.ids), count)?;
+        if beside.ahead.is_none() {
+            self.upload_ngram_rows(&self.ngram_rows(&state.context, pass.ids), count)?;
+        }
         self.tracer.begin(TracedPass { form: pass.form, first, rows: count });
         let (mut run, weights, chooser) = self.run(Start {
             geometry: checkpoint.geometry(),
@@ -346,7 +376,11 @@ impl Model {
             dry: false,
             cancel,
         });
-        trunk(&mut run, weights, state, tape)?;
+        if let Some(RowsAhead { ring, number }) = beside.ahead {
+            (run.rows_ahead, run.number) = (Some(ring), number);
+            run.passes.iter_mut().for_each(|pass| pass.number = number);
+        }
+        trunk(&mut run, weights, state, beside.tape)?;
         let ending = ending(&mut run, weights, chooser, pass.want)?;
         self.told(ending)
     }
@@ -419,9 +453,11 @@ impl Model {
             sweep: &mut self.sweep,
             tracer: &mut self.tracer,
             admits,
-            passes: vec![Rowed { rows, first }],
+            rows_ahead: None,
+            passes: vec![Rowed { rows, first, number: 0 }],
             rows,
             first,
+            number: 0,
             rec: Recorder::new(self.arithmetic),
             drive,
             marks: Vec::new(),
@@ -504,7 +540,7 @@ pub(crate) fn lane(form: Form) -> Lane {
 }
 
 /// Global row ids of a pass's n-grams, `[rows, heads]`.
-fn ngram_rows(checkpoint: &Checkpoint, index: usize, context: &[u32], ids: &[u32]) -> Vec<u64> {
+pub(crate) fn ngram_rows(checkpoint: &Checkpoint, index: usize, context: &[u32], ids: &[u32]) -> Vec<u64> {
     let Some(tables) = checkpoint.ngram_tables(index) else { return Vec::new() };
     let mut history = context.to_vec();
     let mut rows = vec![0; ids.len() * tables.heads()];

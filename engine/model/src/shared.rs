@@ -3,16 +3,21 @@
 //! Invariants: passes of a read group go through a layer one after the other before any goes on to the next; they write
 //! what a pass alone writes, bit for bit (I2); a group that fails leaves its state torn.
 
-use ss_backend::{Form, Rows, Scope};
+use std::sync::Arc;
+
+use ss_backend::{Backend, Form, Rows, Scope};
+use ss_checkpoint::{Checkpoint, NgramTables};
+use ss_stream::{Lane, NgramRows};
 
 use crate::graph::{Rowed, Run};
-use crate::model::{Start, embed, ending};
+use crate::model::{RowsAhead, Start, embed, ending, ngram_rows};
 use crate::rope::Position;
+use crate::rows::{Closing, RowRing};
 use crate::state::State;
 use crate::trace::TracedPass;
 use crate::weights::Weights;
 use crate::workspace::{Area, group_passes};
-use crate::{Cancel, Model, Output, Pass, Result, Want};
+use crate::{Cancel, Error, Model, Output, Pass, Result, Want};
 
 /// Prompt text, read in passes.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +48,9 @@ impl<'a> Prompt<'a> {
 }
 
 impl Model {
-    /// Reads a prompt, extending `state`, and tells `told` how many tokens are read. Where experts stream, passes share one
-    /// read of each layer's experts, as many as the model's read group holds; told then is what layers amount to.
+    /// Reads a prompt, extending `state`, and tells `told` how many tokens are read. n-gram rows are read while earlier work
+    /// runs. Where experts stream, passes share one read of each layer's experts, as many as the model's read group holds;
+    /// told then is what layers amount to.
     ///
     /// # Errors
     /// As [`Model::forward`]; what was asked for is refused before the first pass, and the state is whole then.
@@ -57,20 +63,67 @@ impl Model {
     ) -> Result<Output> {
         state.check_whole()?;
         self.check(state, prompt.ids, prompt.positions)?;
-        let prompt = Prompt { pass: prompt.pass.max(1), ..*prompt };
+        let count = prompt.ids.len() as u32;
+        let prompt = Prompt { pass: prompt.pass.clamp(1, count), ..*prompt };
         let passes = if self.sweep.streams() { group_passes(prompt.pass, self.read_group) } else { 1 };
+        let passes = passes.min(count.div_ceil(prompt.pass)) as usize;
+        self.make_room(prompt.pass)?;
+        self.work.share(self.backend.as_ref(), self.checkpoint.geometry(), passes)?;
+        let mut tables = std::mem::take(&mut self.store.ngrams);
+        let ring = RowRing::new(self.work.ngram_sets(), self.mutation);
+        let source = Source { backend: self.backend.clone(), checkpoint: self.checkpoint.clone() };
+        let context = state.context.clone();
+        let read = std::thread::scope(|scope| {
+            let _closing = Closing(&ring);
+            let filler = std::thread::Builder::new().name("ss-read-rows".to_owned());
+            filler
+                .spawn_scoped(scope, || source.fill(&ring, &mut tables, context, &prompt))
+                .map_err(|cause| ss_stream::Error::Threads { threads: 1, cause: cause.to_string() })?;
+            self.read_passes(state, &prompt, passes, &ring, cancel, told)
+        });
+        self.count_early(&mut tables, &ring, &prompt);
+        self.store.ngrams = tables;
+        read
+    }
+
+    /// Counts the rows that were there when their passes came to them.
+    fn count_early(&self, tables: &mut [NgramRows], ring: &RowRing, prompt: &Prompt<'_>) {
+        let came = ring.came();
+        let early = prompt.ids.chunks(prompt.pass as usize).enumerate();
+        let ids: usize = early.filter(|(number, _)| came.early.contains(number)).map(|(_, ids)| ids.len()).sum();
+        let mut waited = came.waited;
+        for (index, table) in tables.iter_mut().enumerate() {
+            let heads = self.checkpoint.ngram_tables(index).map_or(0, NgramTables::heads);
+            // They are waited for all at once.
+            table.came_early((ids * heads) as u64, std::mem::take(&mut waited));
+        }
+    }
+
+    /// Reads a prompt in groups of so many passes.
+    fn read_passes(
+        &mut self,
+        state: &mut State,
+        prompt: &Prompt<'_>,
+        passes: usize,
+        ring: &RowRing,
+        cancel: &Cancel,
+        told: &mut dyn FnMut(u32),
+    ) -> Result<Output> {
         let mut read = Output { logits: Vec::new(), likeliest: None, recording: None };
-        let mut done = 0;
-        for group in prompt.parts(passes as usize * prompt.pass as usize) {
+        let (mut done, mut number) = (0, 0);
+        for group in prompt.parts(passes * prompt.pass as usize) {
             let count = group.ids.len() as u32;
+            let ahead = RowsAhead { ring, number };
             let output = match count > prompt.pass {
-                true => self.read_group(state, group, cancel, &mut |tokens| told(done + tokens))?,
+                true => self.read_group(state, group, ahead, cancel, &mut |tokens| told(done + tokens))?,
                 false => {
                     let pass = Pass { positions: group.positions, ..Pass::prompt(group.ids, group.want) };
-                    self.forward(state, &pass, cancel)?
+                    self.forward_with(state, &pass, Some(ahead), cancel)?
                 }
             };
             done += count;
+            number += count.div_ceil(prompt.pass) as usize;
+            ring.done(number);
             told(done);
             read.logits.extend(output.logits);
             read.likeliest = output.likeliest;
@@ -83,22 +136,19 @@ impl Model {
         &mut self,
         state: &mut State,
         group: Prompt<'_>,
+        ahead: RowsAhead<'_>,
         cancel: &Cancel,
         told: &mut dyn FnMut(u32),
     ) -> Result<Output> {
         cancel.check()?;
         state.torn = true;
-        self.make_room(group.pass)?;
-        let checkpoint = self.checkpoint.clone();
-        let geometry = checkpoint.geometry();
-        let count = group.ids.len() as u32;
-        self.work.share(self.backend.as_ref(), geometry, count.div_ceil(group.pass) as usize)?;
         self.mutate(state)?;
-        let passes = self.place(state, group)?;
-        let Some(&Rowed { rows, first }) = passes.first() else { return Err(crate::Error::Request("no rows")) };
+        let passes = self.place(state, group, ahead.number)?;
+        let Some(&Rowed { rows, first, .. }) = passes.first() else { return Err(Error::Request("no rows")) };
+        let (checkpoint, count) = (self.checkpoint.clone(), group.ids.len() as u32);
         self.tracer.begin(TracedPass { form: Form::Prompt, first, rows: count });
         let (mut run, weights, chooser) = self.run(Start {
-            geometry,
+            geometry: checkpoint.geometry(),
             rows,
             first,
             streams: Area::Streams,
@@ -106,16 +156,16 @@ impl Model {
             dry: false,
             cancel,
         });
-        run.passes = passes;
-        trunk(&mut run, weights, state, &mut |layers| told(count * layers / (geometry.layers.len() as u32).max(1)))?;
-        let mut read = Output { logits: Vec::new(), likeliest: None, recording: None };
+        (run.passes, run.rows_ahead) = (passes, Some(ahead.ring));
+        let layers = weights.layers.len().max(1) as u32;
+        trunk(&mut run, weights, state, &mut |done| told(count * done / layers))?;
         let mut endings = Vec::new();
-        let all = group.want == Want::All;
-        let first = if all { 0 } else { run.passes.len() - 1 };
+        let first = if group.want == Want::All { 0 } else { run.passes.len() - 1 };
         for pass in first..run.passes.len() {
             run.enter(pass);
             endings.push(ending(&mut run, weights, chooser, group.want)?);
         }
+        let mut read = Output { logits: Vec::new(), likeliest: None, recording: None };
         for ending in endings {
             let (logits, likeliest) = self.told(ending)?;
             read.logits.extend(logits);
@@ -126,7 +176,7 @@ impl Model {
     }
 
     /// Uploads what the passes of a group need to know of their rows, and says where they stand.
-    fn place(&mut self, state: &mut State, group: Prompt<'_>) -> Result<Vec<Rowed>> {
+    fn place(&mut self, state: &mut State, group: Prompt<'_>, number: usize) -> Result<Vec<Rowed>> {
         let order = self.geometry().ngram.order;
         let mut passes = Vec::new();
         for part in group.parts(group.pass as usize) {
@@ -136,11 +186,36 @@ impl Model {
             let positions = part.positions.map_or_else(|| state.timeline.text(count), <[Position]>::to_vec);
             state.timeline.extend(&positions, self.shapes.qsa.block);
             self.upload_rows(part.ids, &positions, &state.timeline, first)?;
-            self.upload_ngram_rows(&self.ngram_rows(&state.context, part.ids), count)?;
             state.remember(part.ids, order);
-            passes.push(Rowed { rows: Rows { count, form: Form::Prompt }, first });
+            passes.push(Rowed { rows: Rows { count, form: Form::Prompt }, first, number: number + passes.len() });
         }
         Ok(passes)
+    }
+}
+
+/// What reads n-gram rows, and brings them to the device.
+struct Source {
+    backend: Arc<dyn Backend>,
+    checkpoint: Arc<Checkpoint>,
+}
+
+impl Source {
+    /// Fills the ring for the passes of a prompt that follows `context`.
+    fn fill(&self, ring: &RowRing, tables: &mut [NgramRows], mut context: Vec<u32>, prompt: &Prompt<'_>) {
+        let looks_back = self.checkpoint.geometry().ngram.order.saturating_sub(1) as usize;
+        let parts: Vec<&[u32]> = prompt.ids.chunks(prompt.pass as usize).collect();
+        ring.fill(parts.len(), |number, set| {
+            let Some(ids) = parts.get(number) else { return Ok(()) };
+            for ((index, table), buffer) in tables.iter_mut().enumerate().zip(set) {
+                let rows = ngram_rows(&self.checkpoint, index, &context, ids);
+                let mut values = vec![0f32; rows.len() * table.width()];
+                table.fetch_early(&rows, Lane::Demand, &mut values)?;
+                self.backend.upload(buffer, 0, bytemuck::cast_slice(&values))?;
+            }
+            context.extend_from_slice(ids);
+            context.drain(..context.len().saturating_sub(looks_back));
+            Ok(())
+        });
     }
 }
 
@@ -151,6 +226,7 @@ fn trunk(run: &mut Run<'_>, weights: &Weights, state: &mut State, told: &mut dyn
         run.enter(pass);
         embed(run, weights);
     }
+    let last_rows = weights.layers.iter().rposition(|layer| layer.ple.is_some());
     for ((l, layer), mixer) in weights.layers.iter().enumerate().zip(&mut state.mixers) {
         let (number, scope) = (l as u32, Scope::Layer(l as u32));
         let mut forecast = None;
@@ -167,6 +243,11 @@ fn trunk(run: &mut Run<'_>, weights: &Weights, state: &mut State, told: &mut dyn
                 forecast = Some(run.record_forecast(scope, next)?);
             }
             run.submit()?;
+        }
+        if Some(l) == last_rows
+            && let Some(ring) = run.rows_ahead
+        {
+            ring.done(run.number + 1);
         }
         run.sweep_passes(number, scope, &layer.moe, forecast)?;
         for pass in 0..passes {

@@ -188,8 +188,11 @@ fn if_ple(g: &Geometry, width: u32) -> u32 {
 /// Bytes of a whole workspace, scores aside.
 pub fn workspace_bytes(g: &Geometry, rows: u32, draft: bool) -> u64 {
     let areas: u64 = Area::ALL.iter().map(|area| area.bytes(g, rows, draft)).sum();
-    areas + g.ple.len() as u64 * ngram_bytes(g, rows)
+    areas + LEAST_SETS as u64 * g.ple.len() as u64 * ngram_bytes(g, rows)
 }
+
+/// Sets of n-gram rows: those of a pass, and those of the next, which are read meanwhile.
+const LEAST_SETS: usize = 2;
 
 /// Bytes of the n-gram rows of one table, `[rows, ple]`: side by side, unrounded.
 fn ngram_bytes(g: &Geometry, rows: u32) -> u64 {
@@ -217,18 +220,13 @@ fn ngram_rows(backend: &dyn Backend, g: &Geometry, rows: u32) -> Result<Vec<Buff
 /// Scratch memory for passes of up to `rows` rows.
 pub struct Workspace {
     rows: u32,
-    /// Of each pass of a read group; the first is that of passes which share nothing.
-    passes: Vec<Areas>,
+    /// The areas of each pass of a read group; the first is that of passes which share nothing.
+    passes: Vec<Vec<Buffer>>,
     /// The pass whose areas are meant.
     turn: usize,
+    /// A set a pass, and one for the pass after them; a buffer a table each, since all are filled before they are used.
+    ngram_rows: Vec<Vec<Buffer>>,
     scores: Buffer,
-}
-
-/// All areas of a pass.
-struct Areas {
-    buffers: Vec<Buffer>,
-    /// One a table, since all are filled before the pass.
-    ngram_rows: Vec<Buffer>,
 }
 
 impl Workspace {
@@ -241,8 +239,13 @@ impl Workspace {
         let rows = rows.max(HEAD_ROWS);
         let alloc = |area: &Area| backend.alloc(&format!("workspace {area:?}"), area.bytes(g, rows, draft));
         let buffers = Area::ALL.iter().map(alloc).collect::<std::result::Result<_, _>>()?;
-        let first = Areas { buffers, ngram_rows: ngram_rows(backend, g, rows)? };
-        Ok(Workspace { rows, passes: vec![first], turn: 0, scores: backend.alloc("workspace scores", 4)? })
+        Ok(Workspace {
+            rows,
+            passes: vec![buffers],
+            turn: 0,
+            ngram_rows: (0..LEAST_SETS).map(|_| ngram_rows(backend, g, rows)).collect::<Result<_>>()?,
+            scores: backend.alloc("workspace scores", 4)?,
+        })
     }
 
     /// Allocates what a read group of so many passes holds, unless it is there.
@@ -251,12 +254,13 @@ impl Workspace {
     /// When the device has no room.
     pub fn share(&mut self, backend: &dyn Backend, g: &Geometry, passes: usize) -> Result<()> {
         while self.passes.len() < passes {
-            let mut buffers = self.passes[0].buffers.clone();
+            let mut buffers = self.passes[0].clone();
             for area in Area::HELD {
                 buffers[area as usize] =
                     backend.alloc(&format!("read group {area:?}"), area.bytes(g, self.rows, false))?;
             }
-            self.passes.push(Areas { buffers, ngram_rows: ngram_rows(backend, g, self.rows)? });
+            self.passes.push(buffers);
+            self.ngram_rows.push(ngram_rows(backend, g, self.rows)?);
         }
         Ok(())
     }
@@ -273,12 +277,17 @@ impl Workspace {
 
     /// The buffer of an area.
     pub fn at(&self, area: Area) -> Buffer {
-        self.passes[self.turn].buffers[area as usize].clone()
+        self.passes[self.turn][area as usize].clone()
     }
 
-    /// The n-gram rows of a table.
+    /// The n-gram rows of a table, for passes whose rows are not read ahead.
     pub fn ngram_rows(&self, table: usize) -> Buffer {
-        self.passes[self.turn].ngram_rows[table].clone()
+        self.ngram_rows[0][table].clone()
+    }
+
+    /// All sets of n-gram rows, `[table]` each.
+    pub fn ngram_sets(&self) -> Vec<Vec<Buffer>> {
+        self.ngram_rows.clone()
     }
 
     /// Score memory for `rows` queries over `blocks` blocks: the buffer, and how many rows fit at a time.

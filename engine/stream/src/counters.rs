@@ -43,6 +43,8 @@ pub struct NgramCounters {
     pub reads: u64,
     /// Bytes read from files, those between neighbours included.
     pub bytes_read: u64,
+    /// Rows that were read while the device worked, and were there when it came to them.
+    pub early: u64,
     /// Time that callers waited for rows.
     pub waited: Duration,
 }
@@ -74,6 +76,7 @@ impl NgramCounters {
             evictions: self.evictions - earlier.evictions,
             reads: self.reads - earlier.reads,
             bytes_read: self.bytes_read - earlier.bytes_read,
+            early: self.early - earlier.early,
             waited: self.waited.saturating_sub(earlier.waited),
         }
     }
@@ -87,6 +90,7 @@ impl NgramCounters {
             evictions: self.evictions + other.evictions,
             reads: self.reads + other.reads,
             bytes_read: self.bytes_read + other.bytes_read,
+            early: self.early + other.early,
             waited: self.waited + other.waited,
         }
     }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use half::bf16;
 use ss_checkpoint::{Checkpoint, FileRange, Matrix};
@@ -99,6 +99,21 @@ impl NgramRows {
         let fetched = self.fetch_all(rows, lane, out);
         self.counters.waited += started.elapsed();
         fetched
+    }
+
+    /// As [`NgramRows::fetch`], while nobody waits.
+    ///
+    /// # Errors
+    /// As [`NgramRows::fetch`].
+    pub fn fetch_early(&mut self, rows: &[u64], lane: Lane, out: &mut [f32]) -> Result<()> {
+        self.fetch_all(rows, lane, out)
+    }
+
+    /// Counts rows of [`NgramRows::fetch_early`] that were there when they were asked for, and the time that others were
+    /// waited for.
+    pub fn came_early(&mut self, rows: u64, waited: Duration) {
+        self.counters.early += rows;
+        self.counters.waited += waited;
     }
 
     fn fetch_all(&mut self, rows: &[u64], lane: Lane, out: &mut [f32]) -> Result<()> {

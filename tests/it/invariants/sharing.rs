@@ -2,7 +2,7 @@
 
 use ss_backend::Arithmetic;
 use ss_model::{Cancel, Error, PassMutation, Prompt, Want};
-use ss_stream::{ExpertCounters, LookaheadOptions, PoolSize};
+use ss_stream::{ExpertCounters, LookaheadOptions, NgramCounters, PoolSize};
 use ss_tests::rig::{Device, Rig, RigOptions, adapter};
 
 use super::faults::{PLANTED, must_turn_red};
@@ -96,6 +96,47 @@ fn four_passes_that_share_read_about_a_quarter() {
         assert_eq!((alone.shared_groups, alone.spared), (0, 0), "nothing is shared where that is off");
         assert!(alone.groups > shared.groups && shared.shared_groups > 0, "{alone:?} {shared:?}");
         assert!((0.25..0.33).contains(&ratio), "{alone:?} {shared:?}");
+    }
+}
+
+/// Passes that share nothing, and passes that do, of a model whose rows come from the disk each time.
+fn rows_ahead(device: &Device, slots: PoolSize, mutation: PassMutation) -> impl Fn(&Case) -> (Outcome, NgramCounters) {
+    let plain = options(device, Arithmetic::Exact, slots, ALL);
+    let options = RigOptions { row_cache_bytes: 0, pass_mutation: mutation, ..plain };
+    move |case| {
+        let mut rig = Rig::new(&case.model, &options);
+        let outcome = read(&mut rig, case, 64);
+        (outcome, rig.model.store().counters().ngrams)
+    }
+}
+
+#[test]
+fn rows_of_ngrams_are_read_while_earlier_passes_run_and_change_no_bit() {
+    let mut early = 0;
+    for case in cases(&Device::Reference) {
+        let whole = run(
+            &mut Rig::new(&case.model, &options(&Device::Reference, Arithmetic::Exact, PoolSize::All, 0)),
+            &case,
+            &[300],
+        );
+        for slots in [PoolSize::All, PoolSize::Smallest] {
+            let (outcome, rows) = rows_ahead(&Device::Reference, slots, PassMutation::None)(&case);
+            outcome.must_equal(&whole, &format!("{} {slots:?}", case.model.display()));
+            println!("{} {slots:?}: {} of {} rows were there", case.model.display(), rows.early, rows.rows);
+            assert!(rows.early <= rows.rows);
+            early += rows.early;
+        }
+    }
+    assert!(early > 0, "no rows were there before they were asked for");
+}
+
+#[test]
+fn rows_of_another_pass_are_noticed() {
+    let case = &cases(&Device::Reference)[0];
+    for slots in [PoolSize::All, PoolSize::Smallest] {
+        let read = |mutation| rows_ahead(&Device::Reference, slots, mutation)(case).0;
+        let right = read(PassMutation::None);
+        must_turn_red("other rows", || read(PassMutation::OtherRows).must_equal(&right, PLANTED));
     }
 }
 
