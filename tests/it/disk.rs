@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ss_backend::Arithmetic;
 use ss_checkpoint::{Checkpoint, FileRange};
-use ss_model::{Cancel, Error, Model, ModelOptions, Pass, PassMutation, Want};
+use ss_model::{Cancel, Error, Model, ModelOptions, Pass, PassMutation, Prompt, State, Want};
 use ss_reference::{Options, Reference};
 use ss_stream::{PoolGeometry, PoolSize, RecordSource, StoreOptions};
 use ss_tests::golden::{Golden, goldens};
@@ -22,6 +22,8 @@ struct Trapped {
 }
 
 const NEVER: u64 = u64::MAX;
+/// Rows of a pass where a prompt is read in several.
+const PASS: u32 = 64;
 
 impl RecordSource for Trapped {
     fn read(&self, range: FileRange, into: &mut [u8]) -> ss_checkpoint::Result<()> {
@@ -44,6 +46,7 @@ struct Set {
     files: Vec<PathBuf>,
 }
 
+/// A model whose prompts are read in passes that share, if they are longer than [`PASS`].
 fn set(golden: &Golden, cancel: Option<Cancel>) -> Set {
     let checkpoint = Arc::new(Checkpoint::open(&golden.model()).unwrap());
     let disk = Arc::new(Trapped { checkpoint: checkpoint.clone(), reads: 0.into(), trap: NEVER.into(), cancel });
@@ -51,7 +54,8 @@ fn set(golden: &Golden, cancel: Option<Cancel>) -> Set {
     let store = StoreOptions { source: Some(disk.clone()), row_cache_bytes: 0, ..StoreOptions::new(slots) };
     let backend = Arc::new(Reference::new(Options::default()).unwrap());
     let files = checkpoint.files().iter().map(|f| f.path().to_path_buf()).collect();
-    let options = ModelOptions { store, arithmetic: Arithmetic::Exact, read_group: 0, mutation: PassMutation::None };
+    let options =
+        ModelOptions { store, arithmetic: Arithmetic::Exact, read_group: 4 * PASS, mutation: PassMutation::None };
     let model = Model::load(backend, checkpoint, options, &mut |_, _| {}).unwrap();
     Set { model, disk, prompt: golden.prompt(64), files }
 }
@@ -84,6 +88,34 @@ fn a_failing_read_names_the_file_and_the_next_request_is_served() {
             set.disk.trap.store(NEVER, Ordering::SeqCst);
             let (_, next) = ask(&mut set);
             assert!(next.unwrap() == right, "the next request is served, bit for bit");
+        }
+    }
+}
+
+#[test]
+fn a_failing_read_ends_passes_that_share_and_the_next_request_is_served() {
+    for golden in goldens() {
+        let mut set = set(&golden, None);
+        let ids = golden.prompt(300);
+        let prompt = Prompt { ids: &ids, positions: None, pass: PASS, want: Want::Last };
+        let ask = |set: &mut Set, state: &mut State| {
+            set.disk.reads.store(0, Ordering::SeqCst);
+            set.model.read(state, &prompt, &Cancel::default(), &mut |_| {}).map(|output| output.logits)
+        };
+        let mut state = set.model.new_state().unwrap();
+        let right = ask(&mut set, &mut state).unwrap();
+        assert!(set.model.store().counters().experts.shared_groups > 0, "reads were shared");
+        let all = set.disk.reads.load(Ordering::SeqCst);
+        // Rows of n-grams, read beside everything else, and experts.
+        for trap in [0, all / 4, all / 2, 3 * all / 4] {
+            set.disk.trap.store(trap, Ordering::SeqCst);
+            let mut state = set.model.new_state().unwrap();
+            let message = ask(&mut set, &mut state).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(set.files.iter().any(|file| message.contains(&*file.display().to_string())), "{trap}: {message}");
+            assert!(matches!(ask(&mut set, &mut state), Err(Error::TornState)), "a half-updated state is never used");
+            set.disk.trap.store(NEVER, Ordering::SeqCst);
+            let mut state = set.model.new_state().unwrap();
+            assert!(ask(&mut set, &mut state).unwrap() == right, "the next request is served, bit for bit");
         }
     }
 }

@@ -9,7 +9,7 @@ use ss_stream::{PoolGeometry, PoolSize, StoreOptions};
 use ss_tests::golden::root;
 use ss_tests::rig::fresh_adapter;
 
-/// A prompt past what sparse attention keeps, in a long pass and a short one, then a reply.
+/// A prompt past what sparse attention keeps, in a long pass and a short one, then a reply, and passes that share their reads.
 fn converse(model: &mut Model, state: &mut State) {
     use ss_backend::Form::{Generated, Prompt};
     for (form, rows) in [(Prompt, 100), (Prompt, 3), (Generated, 1), (Generated, 5)] {
@@ -17,6 +17,9 @@ fn converse(model: &mut Model, state: &mut State) {
         let pass = Pass { form, ..Pass::prompt(&ids, Want::Last) };
         model.forward(state, &pass, &Cancel::default()).unwrap();
     }
+    let ids: Vec<u32> = (10..138).collect();
+    let shared = ss_model::Prompt { ids: &ids, positions: None, pass: 64, want: Want::Last };
+    model.read(state, &shared, &Cancel::default(), &mut |_| {}).unwrap();
 }
 
 #[test]
@@ -26,7 +29,7 @@ fn nothing_is_built_after_loading_on_the_adapter() {
     for arithmetic in [Arithmetic::Exact, Arithmetic::Fast] {
         let backend = fresh_adapter();
         let options =
-            ModelOptions { store: StoreOptions::new(slots), arithmetic, read_group: 0, mutation: PassMutation::None };
+            ModelOptions { store: StoreOptions::new(slots), arithmetic, read_group: 128, mutation: PassMutation::None };
         let mut model = Model::load(backend.clone(), checkpoint.clone(), options, &mut |_, _| {}).unwrap();
         assert_eq!(backend.pipelines(), 0, "loading itself needs none");
         let mut told = Vec::new();

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ss_backend::Form;
-use ss_model::{Cancel, State, Trace, TracedPass};
+use ss_model::{Cancel, Prompt, State, Trace, TracedPass, Want};
 use ss_replay::{Assembly, Policy, Shape, Token, simulate};
 use ss_stream::{HotExpert, LookaheadOptions, PoolSize};
 use ss_tests::golden::root;
@@ -131,6 +131,28 @@ fn a_trace_has_every_row_and_changes_no_bit() {
 #[test]
 fn a_trace_has_every_row_and_changes_no_bit_on_the_adapter() {
     tracing(&adapter(), 90);
+}
+
+#[test]
+fn a_trace_of_passes_that_share_their_reads_is_that_of_each_alone() {
+    let ids = heldout(230);
+    let trace = |read_group| {
+        let slots = PoolSize::Percent(25);
+        let options = RigOptions { slots, read_group, ..RigOptions::default() };
+        let mut rig = Rig::new(&root().join("models/flash-next-nano"), &options);
+        let sink = Sink::of(&mut rig);
+        let prompt = Prompt { ids: &ids, positions: None, pass: 64, want: Want::Last };
+        let mut state = rig.state();
+        rig.model.read(&mut state, &prompt, &Cancel::default(), &mut |_| {}).unwrap();
+        (sink.take(), rig.model.store().counters().experts.shared_groups)
+    };
+    let ((shared, groups), (alone, none)) = (trace(256), trace(0));
+    assert!(groups > 0 && none == 0);
+    assert_eq!(shared.len(), ids.len());
+    assert!(shared.iter().all(|token| token.pass == 0), "what shares its reads is one pass of a trace");
+    let chosen =
+        |tokens: Vec<Token>| tokens.into_iter().map(|t| (t.position, t.choices, t.margins)).collect::<Vec<_>>();
+    assert!(chosen(shared) == chosen(alone), "every row chose what it chooses alone");
 }
 
 fn hot_start(device: &Device, count: usize) {

@@ -8,7 +8,7 @@ use ss_checkpoint::Geometry;
 use crate::Result;
 use crate::drive::Lookups;
 
-/// The rows whose choices follow.
+/// The rows whose choices follow: a pass, or passes that share the reads of their experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedPass {
     /// Prompt rows or generated rows.
