@@ -1,5 +1,6 @@
-//! Owns: the experts of a long prompt pass: those that have a slot are used where they lie, the others stream through two
-//! groups of staging slots, one being read while the device works on the other (engine.md section 6).
+//! Owns: the experts of a long prompt pass, or of several that share their reads: those that have a slot are used where they
+//! lie, the others stream through two groups of staging slots, one being read while the device works on the other (engine.md
+//! section 6).
 //! Refuses: short passes and generated rows, whose experts go into the pool.
 //! Invariants: the pool is left as it was, but for what the last pass of a prompt admits; a staging group is read into only
 //! when the work that used it is finished; how a layer's experts are grouped changes no bit.
@@ -152,8 +153,8 @@ impl Run<'_> {
         self.sweep_passes(layer, scope, w, forecast)
     }
 
-    /// Runs the experts of a layer for all passes, whose routers are submitted; `forecast` is where it lies what the layer
-    /// after it is expected to choose.
+    /// Runs the experts of a layer for all passes, whose routers are submitted; at `forecast` lies what the layer after it is
+    /// expected to choose.
     pub fn sweep_passes(&mut self, layer: u32, scope: Scope, w: &MoeLayer, forecast: Option<Wanted>) -> Result<()> {
         // The disk works while the device is at the layer before, this one's attention and its router.
         self.fill_ahead(layer)?;
@@ -281,6 +282,9 @@ impl Run<'_> {
 
     /// Runs what passes need of a staging group, and remembers the last work that does.
     fn run_staged(&mut self, layered: &mut Layered, group: &[(u32, u32)], stage: usize, staging: &Pool) -> Result<()> {
+        if group.is_empty() {
+            return Ok(());
+        }
         let taken = |taker: &Taker| group.iter().filter(|(expert, _)| taker.takes(*expert)).count();
         let taken: Vec<usize> = layered.takers.iter().map(taken).filter(|&records| records > 0).collect();
         self.experts.served(taken.len(), taken.iter().sum::<usize>().saturating_sub(group.len()));

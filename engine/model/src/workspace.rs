@@ -1,6 +1,7 @@
-//! Owns: the scratch memory of a pass, as one function of geometry and pass size (engine.md 8.1).
+//! Owns: the scratch memory of a pass, and of passes that share the reads of experts, as functions of geometry and pass size
+//! (engine.md 8.1).
 //! Refuses: state; nothing here survives a pass, but for the streams, which the draft head reads after it.
-//! Invariants: what the function says is what is allocated.
+//! Invariants: what the functions say is what is allocated.
 
 use ss_backend::{Backend, Buffer};
 use ss_checkpoint::Geometry;

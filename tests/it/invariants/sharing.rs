@@ -1,7 +1,7 @@
 //! Passes of a prompt that share one read of a layer's experts write what each alone writes (engine.md section 6, I1, I2).
 
 use ss_backend::Arithmetic;
-use ss_model::{Cancel, Error, PassMutation, Prompt, Want};
+use ss_model::{Cancel, Error, PassMutation, Prompt, Want, read_group_bytes};
 use ss_stream::{ExpertCounters, LookaheadOptions, NgramCounters, PoolSize};
 use ss_tests::rig::{Device, Rig, RigOptions, adapter};
 
@@ -138,6 +138,23 @@ fn rows_of_another_pass_are_noticed() {
         let right = read(PassMutation::None);
         must_turn_red("other rows", || read(PassMutation::OtherRows).must_equal(&right, PLANTED));
     }
+}
+
+#[test]
+fn a_read_group_takes_the_memory_that_the_ledger_says() {
+    let case = &cases(&Device::Reference)[0];
+    let pass = 64;
+    let peak = |read_group| {
+        let plain = options(&Device::Reference, Arithmetic::Exact, PoolSize::Smallest, read_group);
+        let mut rig = Rig::new(&case.model, &plain);
+        read(&mut rig, case, pass);
+        let group = read_group_bytes(rig.model.geometry(), pass, read_group);
+        (rig.backend().counters().peak_memory_bytes, group)
+    };
+    let ((alone, none), (shared, group)) = (peak(0), peak(4 * pass));
+    assert_eq!(none, 0);
+    assert!(group > 0);
+    assert_eq!(shared - alone, group);
 }
 
 #[test]
