@@ -48,6 +48,7 @@ const PACK_EXAMPLES: &str = "\
 Examples:
   ss pack ~/models/flash-next               write what is missing; a run that was stopped is gone on from
   ss pack --verify ~/models/flash-next      read all of it again
+  ss pack --repair ~/models/flash-next      the same, then pack again what is damaged
   ss pack --reclaim ~/models/flash-next     then give the space of the originals back";
 
 const BENCH_EXAMPLES: &str = "\
@@ -138,8 +139,11 @@ pub struct PackArgs {
     /// Write nothing: read the packs again, against their checksums and against the originals
     #[arg(long, value_parser = BoolishValueParser::new())]
     pub verify: bool,
-    /// Afterwards verify everything, then remove packed weights from the .safetensors files; it cannot be undone
+    /// Read the packs again as --verify does, and pack again from the first damaged record on
     #[arg(long, conflicts_with = "verify", value_parser = BoolishValueParser::new())]
+    pub repair: bool,
+    /// Afterwards verify everything, then remove packed weights from the .safetensors files; it cannot be undone
+    #[arg(long, conflicts_with_all = ["verify", "repair"], value_parser = BoolishValueParser::new())]
     pub reclaim: bool,
     /// Leave n-gram rows where they are
     #[arg(long, value_parser = BoolishValueParser::new())]
@@ -344,7 +348,8 @@ pub struct LoadArgs {
     /// Read the original weights even where `ss pack` has laid them out
     #[arg(long, value_parser = BoolishValueParser::new())]
     pub no_pack: bool,
-    /// Look at the checksum of every packed expert that is read; slower
+    /// Look at the checksum of every packed expert whenever it is read, which is slower; without it only at its first use, and
+    /// only where `ss pack --reclaim` left no original
     #[arg(long, value_parser = BoolishValueParser::new())]
     pub check_records: bool,
     /// Read no expert before its layer has chosen it
