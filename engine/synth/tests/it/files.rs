@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use ss_checkpoint::{Checkpoint, LayerKind, NormConvention};
+use ss_checkpoint::{Checkpoint, LayerKind, NormConvention, SPARSE_NGRAMS};
 use ss_synth::{Error, NgramRows, Order, Plan, Source, WriteOptions, write};
 
 use crate::{Made, make};
