@@ -21,6 +21,8 @@ const MOST_THREADS: i64 = 1024;
 const MOST_ROWS: i64 = 4096;
 /// Most layers of a made-up model: what the engine opens.
 const MOST_LAYERS: i64 = 256;
+/// Most rows of a made-up n-gram table: a hundred times the released one's, which still can be numbered.
+const MOST_NGRAM_ROWS: u64 = 32_000_000_000;
 /// Most tokens of a made-up trace.
 const MOST_TOKENS: i64 = 100_000;
 /// Megabytes of n-gram rows kept unless told otherwise.
@@ -61,7 +63,7 @@ Examples:
 const SYNTH_EXAMPLES: &str = "\
 Examples:
   ss synth made --layers 10                      the first ten layers of the released model's geometry, 18 GB
-  ss synth made --geometry nano-like             a small one, 30 MB
+  ss synth made --geometry nano-like             a small one, 20 MB
   ss synth made --geometry my/config.json        any geometry that the engine supports
   ss bench --model made                          measure it";
 
@@ -193,7 +195,7 @@ pub struct SynthArgs {
     #[arg(long, value_name = "HOW", default_value = "sparse", value_parser = values::ngrams())]
     pub ngram: NgramRows,
     /// Rows of each n-gram table, about; without it as many as the geometry has
-    #[arg(long, value_name = "N", value_parser = values::whole)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_NGRAM_ROWS))]
     pub ngram_rows: Option<u64>,
     /// Write a draft head beside it
     #[arg(long, value_parser = BoolishValueParser::new())]
