@@ -28,10 +28,10 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Makes or replaces a file.
+    /// Makes or replaces a file. Nothing is in it before [`TraceWriter::flush`].
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When it cannot be opened for writing.
     pub fn create(path: &Path, shape: Shape) -> Result<Self> {
         let file = File::create(path).map_err(|cause| Error::io(path, "written", cause))?;
         let mut writer = TraceWriter { path: path.to_owned(), out: BufWriter::new(file), shape };
@@ -40,7 +40,6 @@ impl TraceWriter {
         [VERSION, layers, experts, choices].iter().for_each(|word| header.extend(word.to_le_bytes()));
         header.extend(record_bytes.to_le_bytes());
         writer.write(&header)?;
-        writer.flush()?;
         Ok(writer)
     }
 
