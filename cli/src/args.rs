@@ -8,7 +8,7 @@ use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ss_backend::Arithmetic;
 use ss_checkpoint::IoMode;
-use ss_replay::Policy;
+use ss_replay::{MOST_RECORD_BYTES, Policy};
 use ss_server::Thinking;
 use ss_stream::{Lane, LaneCounts, LookaheadOptions, PoolSize, RamSize};
 use ss_synth::{NgramRows, Source};
@@ -233,7 +233,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub policy: Vec<Policy>,
     /// Bytes of an expert; without it those that the trace names
-    #[arg(long, value_name = "N", value_parser = values::whole)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_RECORD_BYTES))]
     pub record_bytes: Option<u64>,
     /// Print the figures as JSON
     #[arg(long, value_parser = BoolishValueParser::new())]

@@ -87,6 +87,12 @@ impl TraceReader {
     /// # Errors
     /// When it cannot be read or is no trace of this version.
     pub fn open(path: &Path) -> Result<Self> {
+        let metadata = std::fs::metadata(path).map_err(|cause| Error::io(path, "opened", cause))?;
+        // A pipe would keep the reader waiting, a device would never end.
+        if !metadata.is_file() {
+            let found = if metadata.is_dir() { "a directory" } else { "a pipe or a device" };
+            return Err(Error::NotAFile { path: path.to_owned(), found });
+        }
         let file = File::open(path).map_err(|cause| Error::io(path, "opened", cause))?;
         let mut from = BufReader::new(file);
         let mut header = [0; HEADER];
