@@ -8,7 +8,7 @@ use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ss_backend::Arithmetic;
 use ss_checkpoint::IoMode;
-use ss_replay::Policy;
+use ss_replay::{MOST_RECORD_BYTES, Policy};
 use ss_server::Thinking;
 use ss_stream::{Lane, LaneCounts, LookaheadOptions, PoolSize, RamSize};
 use ss_synth::{NgramRows, Source};
@@ -23,6 +23,8 @@ const MOST_ROWS: i64 = 4096;
 const MOST_GROUP: i64 = 262_144;
 /// Most layers of a made-up model: what the engine opens.
 const MOST_LAYERS: i64 = 256;
+/// Most rows of a made-up n-gram table: a hundred times the released one's, which still can be numbered.
+const MOST_NGRAM_ROWS: u64 = 32_000_000_000;
 /// Most tokens of a made-up trace.
 const MOST_TOKENS: i64 = 100_000;
 /// Megabytes of n-gram rows kept unless told otherwise.
@@ -50,6 +52,7 @@ const PACK_EXAMPLES: &str = "\
 Examples:
   ss pack ~/models/flash-next               write what is missing; a run that was stopped is gone on from
   ss pack --verify ~/models/flash-next      read all of it again
+  ss pack --repair ~/models/flash-next      the same, then pack again what is damaged
   ss pack --reclaim ~/models/flash-next     then give the space of the originals back";
 
 const BENCH_EXAMPLES: &str = "\
@@ -62,7 +65,7 @@ Examples:
 const SYNTH_EXAMPLES: &str = "\
 Examples:
   ss synth made --layers 10                      the first ten layers of the released model's geometry, 18 GB
-  ss synth made --geometry nano-like             a small one, 30 MB
+  ss synth made --geometry nano-like             a small one, 20 MB
   ss synth made --geometry my/config.json        any geometry that the engine supports
   ss bench --model made                          measure it";
 
@@ -140,8 +143,11 @@ pub struct PackArgs {
     /// Write nothing: read the packs again, against their checksums and against the originals
     #[arg(long, value_parser = BoolishValueParser::new())]
     pub verify: bool,
-    /// Afterwards verify everything, then remove packed weights from the .safetensors files; it cannot be undone
+    /// Read the packs again as --verify does, and pack again from the first damaged record on
     #[arg(long, conflicts_with = "verify", value_parser = BoolishValueParser::new())]
+    pub repair: bool,
+    /// Afterwards verify everything, then remove packed weights from the .safetensors files; it cannot be undone
+    #[arg(long, conflicts_with_all = ["verify", "repair"], value_parser = BoolishValueParser::new())]
     pub reclaim: bool,
     /// Leave n-gram rows where they are
     #[arg(long, value_parser = BoolishValueParser::new())]
@@ -191,7 +197,7 @@ pub struct SynthArgs {
     #[arg(long, value_name = "HOW", default_value = "sparse", value_parser = values::ngrams())]
     pub ngram: NgramRows,
     /// Rows of each n-gram table, about; without it as many as the geometry has
-    #[arg(long, value_name = "N", value_parser = values::whole)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_NGRAM_ROWS))]
     pub ngram_rows: Option<u64>,
     /// Write a draft head beside it
     #[arg(long, value_parser = BoolishValueParser::new())]
@@ -229,7 +235,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub policy: Vec<Policy>,
     /// Bytes of an expert; without it those that the trace names
-    #[arg(long, value_name = "N", value_parser = values::whole)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_RECORD_BYTES))]
     pub record_bytes: Option<u64>,
     /// Print the figures as JSON
     #[arg(long, value_parser = BoolishValueParser::new())]
@@ -346,7 +352,8 @@ pub struct LoadArgs {
     /// Read the original weights even where `ss pack` has laid them out
     #[arg(long, value_parser = BoolishValueParser::new())]
     pub no_pack: bool,
-    /// Look at the checksum of every packed expert that is read; slower
+    /// Look at the checksum of every packed expert whenever it is read, which is slower; without it only at its first use, and
+    /// only where `ss pack --reclaim` left no original
     #[arg(long, value_parser = BoolishValueParser::new())]
     pub check_records: bool,
     /// Most prompt tokens that share one read of each layer's experts where they come from disk; as many as fit a sixteenth

@@ -44,10 +44,16 @@ fn set_default(mut command: Command, name: &str, value: &Value) -> Result<Comman
     }
     let mut found = false;
     let subs: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_string()).collect();
+    let listed = command.get_subcommands().flat_map(Command::get_arguments);
+    let listed = listed.filter(|flag| flag.get_long() == Some(&long)).any(takes_lists);
     for sub in subs {
         let flag =
             command.find_subcommand(&sub).and_then(|sub| sub.get_arguments().find(|arg| arg.get_long() == Some(&long)));
         let Some(flag) = flag.cloned() else { continue };
+        // Where commands differ in how many values a flag takes, a list is for those that take several.
+        if value.is_array() && !takes_lists(&flag) && listed {
+            continue;
+        }
         let values = values(&flag, value)?;
         found = true;
         command = command.mut_subcommand(sub, |sub| sub.mut_arg(flag.get_id(), |arg| arg.default_values(values)));
@@ -55,10 +61,14 @@ fn set_default(mut command: Command, name: &str, value: &Value) -> Result<Comman
     if found { Ok(command) } else { bail!("this is no setting; `ss run --help` lists them") }
 }
 
+fn takes_lists(flag: &Arg) -> bool {
+    matches!(flag.get_action(), ArgAction::Append)
+}
+
 /// The values of a setting, as a command line would give them.
 fn values(flag: &Arg, value: &Value) -> Result<Vec<String>> {
     let values = match (value, flag.get_action()) {
-        (Value::Array(list), ArgAction::Append) => list.iter().map(one).collect::<Result<_>>()?,
+        (Value::Array(list), _) if takes_lists(flag) => list.iter().map(one).collect::<Result<_>>()?,
         (Value::Boolean(_), ArgAction::SetTrue) => return Ok(vec![one(value)?]),
         (_, ArgAction::SetTrue) => bail!("expected true or false"),
         _ => vec![one(value)?],
@@ -113,6 +123,21 @@ mod tests {
     fn lists_and_switches_can_be_set() {
         let run = parse("stop = [\"a\", \"b\"]\nverbose = true\n", &["ss", "run", "x"]).unwrap();
         assert_eq!((run.reply.stop, run.verbose), (vec!["a".to_string(), "b".to_string()], true));
+    }
+
+    #[test]
+    fn a_list_is_for_the_commands_whose_flag_takes_several_values() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "slots = [\"floor\", \"50%\"]\ndepth = [0, 100]\n").unwrap();
+        let settled = |line: &[&str]| {
+            let command = apply(Cli::definition(), file.path()).unwrap();
+            Cli::from_arg_matches(&command.try_get_matches_from(line).unwrap()).unwrap().command
+        };
+        let (run, bench) = (settled(&["ss", "run", "x"]), settled(&["ss", "bench"]));
+        let What::Bench(bench) = bench else { panic!("{bench:?}") };
+        assert_eq!((bench.slots.len(), bench.depth), (2, vec![0, 100]));
+        let What::Run(run) = run else { panic!("{run:?}") };
+        assert!(run.pool.slots.is_none(), "it takes one size");
     }
 
     #[test]

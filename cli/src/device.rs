@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use ss_backend::{Backend, DeviceKind};
 use ss_reference::Reference;
 use ss_wgpu::{AdapterChoice, AdapterFacts, WgpuBackend};
@@ -89,7 +89,12 @@ impl Device {
     }
 
     fn adapter(adapters: &[AdapterFacts], choice: AdapterChoice, timing: Timing) -> Result<Self> {
-        let adapter = ss_wgpu::choose(adapters, &choice)?.clone();
+        let adapter = match (ss_wgpu::choose(adapters, &choice), &choice) {
+            (Ok(adapter), _) => adapter.clone(),
+            // A name that nothing has is wrong usage; no device has failed.
+            (Err(error), AdapterChoice::Named(_)) => bail!("`--adapter`: {error}"),
+            (Err(error), _) => return Err(error.into()),
+        };
         let cache = adapter.cache_name.as_deref().and_then(CacheFile::open);
         let mut options = ss_wgpu::Options::new(choice);
         options.timed = timing == Timing::On;

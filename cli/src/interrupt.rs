@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use ss_model::Cancel;
 
 use crate::exit::Exit;
+use crate::terminal;
 
 /// Ctrl-C, as the switch of the answer that is being made.
 #[derive(Clone)]
@@ -18,11 +19,22 @@ impl Interrupt {
     /// # Errors
     /// When the system does not let it be watched.
     pub fn install() -> Result<Self> {
+        Self::install_with("stopped".into())
+    }
+
+    /// The same, with other last words where the program ends at once.
+    ///
+    /// # Errors
+    /// As [`Interrupt::install`].
+    pub fn install_with(last_words: String) -> Result<Self> {
         let interrupt = Interrupt(Arc::default());
         let seen = interrupt.clone();
         let on_signal = move || match seen.current() {
             Some(answer) if !answer.is_cancelled() => answer.cancel(),
-            _ => std::process::exit(Exit::Interrupted.code().into()),
+            _ => {
+                terminal::note(&last_words);
+                std::process::exit(Exit::Interrupted.code().into())
+            }
         };
         ctrlc::set_handler(on_signal).context("Ctrl-C cannot be watched")?;
         Ok(interrupt)

@@ -112,7 +112,12 @@ fn dispatch() -> anyhow::Result<Exit> {
             selftest::selftest(&args)
         }
         Command::Synth(args) => synth::synth(&args),
-        Command::Replay(args) => replay::replay(&args),
+        Command::Replay(mut args) => {
+            if let Some(matches) = matches.subcommand_matches("replay") {
+                precedence::settle_replay(&mut args, matches)?;
+            }
+            replay::replay(&args)
+        }
         Command::Completions { shell } => completions(shell),
     }
 }

@@ -1,15 +1,14 @@
-//! Owns: `ss pack`: packing a model directory, verifying its packs, giving back the space of the originals.
+//! Owns: `ss pack`: packing a model directory, verifying and repairing its packs, giving back the space of the originals.
 //! Refuses: a directory that is no model.
 //! Invariants: standard output says what is there now; Ctrl-C keeps what is done.
 
 use std::io::Write;
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use ss_checkpoint::PackKind;
 use ss_model::Cancel;
-use ss_pack::{Error, Job, Packed, SystemDisk, Verified};
+use ss_pack::{Damage, Error, Job, Packed, SystemDisk, Verified};
 
 use crate::args::PackArgs;
 use crate::exit::Exit;
@@ -30,6 +29,7 @@ pub fn pack(args: &PackArgs) -> Result<Exit> {
     let stop = Interrupt::install()?.arm();
     let ended = match args {
         PackArgs { verify: true, .. } => verify(&job, &stop),
+        PackArgs { repair: true, .. } => repair(&job, &stop).and_then(|()| write(&job, &stop)),
         PackArgs { reclaim: true, .. } => write(&job, &stop).and_then(|()| reclaim(&job, &stop)),
         _ => write(&job, &stop),
     };
@@ -81,21 +81,26 @@ fn verify(job: &Job<'_>, stop: &Cancel) -> Result<()> {
         !stop.is_cancelled()
     })?;
     drop(bar);
-    verified.iter().try_for_each(|pack| tell(pack, job.dir))
+    verified.iter().try_for_each(tell)
 }
 
-fn tell(pack: &Verified, dir: &Path) -> Result<()> {
+/// Takes back what is damaged, for [`write`] to pack it again.
+fn repair(job: &Job<'_>, stop: &Cancel) -> Result<()> {
+    let mut bar = Progress::verifying();
+    let damages = ss_pack::repair(job, &mut |done, total| {
+        bar.update(done, total);
+        !stop.is_cancelled()
+    })?;
+    drop(bar);
+    damages.iter().try_for_each(|Damage { path, record }| {
+        say(format_args!("{}: {record} was damaged; it is packed again from there on", path.display()))
+    })
+}
+
+fn tell(pack: &Verified) -> Result<()> {
     let against = if pack.against_originals { "checksums and originals" } else { "checksums" };
     let path = pack.path.display();
-    say(format_args!("{path}: {} records, {:.3} GB, as {against} say", pack.records, pack.bytes as f64 / GIGABYTE))?;
-    if pack.touched {
-        terminal::note(format_args!(
-            "note: the weight files were copied or written since {path} was made, so that it is not read; `ss pack {}` \
-             takes it over",
-            dir.display()
-        ));
-    }
-    Ok(())
+    say(format_args!("{path}: {} records, {:.3} GB, as {against} say", pack.records, pack.bytes as f64 / GIGABYTE))
 }
 
 fn reclaim(job: &Job<'_>, stop: &Cancel) -> Result<()> {
@@ -105,7 +110,7 @@ fn reclaim(job: &Job<'_>, stop: &Cancel) -> Result<()> {
         !stop.is_cancelled()
     })?;
     drop(bar);
-    freed.verified.iter().try_for_each(|pack| tell(pack, job.dir))?;
+    freed.verified.iter().try_for_each(tell)?;
     say(format_args!("gave back {:.3} GB inside {} weight files", freed.bytes as f64 / GIGABYTE, freed.files))
 }
 

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use crate::args::{BackendChoice, DeviceArgs, PoolArgs, ReplyArgs, RunArgs};
+use crate::args::{BackendChoice, DeviceArgs, PoolArgs, ReplayArgs, ReplyArgs, RunArgs};
 
 /// Two settings that exclude each other, given in the same place.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,25 @@ pub fn settle_device(device: &mut DeviceArgs, matches: &ArgMatches) -> Result<()
         Some(_) => device.adapter = None,
         None => {}
     }
+    Ok(())
+}
+
+/// The same for a replay: a trace in a file has its own model, tokens and seed.
+///
+/// # Errors
+/// Names the flag that a file leaves without meaning.
+pub fn settle_replay(args: &mut ReplayArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    let Some(file) = &args.file else { return Ok(()) };
+    let typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    if typed("synthetic") {
+        anyhow::bail!("FILE and `--synthetic` exclude each other; give one of them");
+    }
+    for id in ["tokens", "seed"] {
+        let file = file.display();
+        anyhow::ensure!(!typed(id), "`--{id}` is for traces that `--synthetic` makes up; leave it out for `{file}`");
+    }
+    // A variable or a setting is further away than the file.
+    args.synthetic = None;
     Ok(())
 }
 

@@ -57,6 +57,16 @@ impl Progress {
         Self::new("writing {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left")
     }
 
+    /// For making a trace up: tokens of tokens.
+    pub fn making() -> Self {
+        Self::new("making tokens up {wide_bar} {pos} of {len}, {eta} left")
+    }
+
+    /// For replaying a trace: passes of passes, over all pools and policies.
+    pub fn replaying() -> Self {
+        Self::new("replaying {wide_bar} {percent} %, {eta} left")
+    }
+
     fn new(template: &str) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template(template) {

@@ -3,8 +3,11 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, bail};
+use rayon::prelude::*;
 use serde_json::{Value, json};
 use ss_replay::{Made, Outcome, PERSISTENCE, Policy, Shape, Trace, TraceReader, simulate};
 use ss_stream::PoolGeometry;
@@ -12,6 +15,7 @@ use ss_synth::{Order, Plan, Source};
 
 use crate::args::ReplayArgs;
 use crate::exit::Exit;
+use crate::progress::Progress;
 use crate::report::bytes;
 
 /// Replays and prints.
@@ -39,9 +43,8 @@ struct Replay {
 impl Replay {
     fn new(args: &ReplayArgs) -> Result<Self> {
         let (name, mut trace, cut) = match (&args.file, &args.synthetic) {
-            (Some(file), None) => read(file)?,
+            (Some(file), _) => read(file)?,
             (None, Some(source)) => make(args, source)?,
-            (Some(_), Some(_)) => bail!("FILE and `--synthetic` exclude each other; give one of them"),
             (None, None) => bail!(
                 "there is nothing to replay: give a file that `ss run --trace-experts FILE` wrote, or `--synthetic released`"
             ),
@@ -49,13 +52,10 @@ impl Replay {
         if let Some(record_bytes) = args.record_bytes {
             trace.shape.record_bytes = record_bytes;
         }
-        let policies = if args.policy.is_empty() { Policy::ALL.to_vec() } else { args.policy.clone() };
-        let mut sizes = Vec::new();
-        for size in &args.slots {
-            sizes.push(size.resolve(pool(&trace.shape))?);
-        }
-        let of_size = |&slots: &u32| policies.iter().map(|&policy| simulate(&trace, policy, slots)).collect();
-        let outcomes = sizes.iter().map(of_size).collect::<ss_replay::Result<_>>()?;
+        let policies = if args.policy.is_empty() { Policy::ALL.to_vec() } else { distinct(args.policy.clone()) };
+        let sizes = args.slots.iter().map(|size| size.resolve(pool(&trace.shape)));
+        let sizes = distinct(sizes.collect::<ss_stream::Result<Vec<u32>>>()?);
+        let outcomes = simulate_all(&trace, &policies, &sizes)?;
         Ok(Replay { name, trace, cut, policies, outcomes })
     }
 
@@ -134,6 +134,34 @@ impl Replay {
     }
 }
 
+/// An outcome for each size and policy, on all cores.
+fn simulate_all(trace: &Trace, policies: &[Policy], sizes: &[u32]) -> Result<Vec<Vec<Outcome>>> {
+    let runs: Vec<_> = sizes.iter().flat_map(|&slots| policies.iter().map(move |&policy| (policy, slots))).collect();
+    let all = (trace.passes.len() * runs.len()) as u64;
+    let (bar, done) = (Mutex::new(Progress::replaying()), AtomicU64::new(0));
+    let told = || {
+        let done = 1 + done.fetch_add(1, Ordering::Relaxed);
+        // Whoever finds it in use has nothing newer to show.
+        if let Ok(mut bar) = bar.try_lock() {
+            bar.update(done, all);
+        }
+    };
+    let one = |&(policy, slots): &(Policy, u32)| simulate(trace, policy, slots, &mut |_, _| told());
+    let outcomes = runs.par_iter().map(one).collect::<ss_replay::Result<Vec<Outcome>>>()?;
+    Ok(outcomes.chunks(policies.len()).map(<[_]>::to_vec).collect())
+}
+
+/// Each item once, in the order of the first ones.
+fn distinct<T: PartialEq>(items: Vec<T>) -> Vec<T> {
+    let mut kept = Vec::new();
+    for item in items {
+        if !kept.contains(&item) {
+            kept.push(item);
+        }
+    }
+    kept
+}
+
 fn read(file: &Path) -> Result<(String, Trace, bool)> {
     let mut reader = TraceReader::open(file)?;
     let trace = reader.read()?;
@@ -144,7 +172,9 @@ fn make(args: &ReplayArgs, source: &Source) -> Result<(String, Trace, bool)> {
     let plan = Plan::new(&Order::new(source.clone()))?;
     let shape = Shape::new(plan.geometry(), plan.record_bytes());
     let made = Made { shape, tokens: args.tokens, seed: args.seed, persistence: PERSISTENCE };
-    Ok((format!("synthetic trace, seed {}", args.seed), made.trace(), false))
+    let mut bar = Progress::making();
+    let trace = made.trace(&mut |done, total| bar.update(done, total));
+    Ok((format!("synthetic trace, seed {}", args.seed), trace, false))
 }
 
 fn pool(shape: &Shape) -> PoolGeometry {

@@ -14,6 +14,7 @@ use crate::args::{BackendChoice, SelftestArgs};
 use crate::device::{Device, Timing};
 use crate::devices::facts_json;
 use crate::exit::Exit;
+use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::trust;
 use crate::verdicts::{Tested, Verdict, Verdicts};
@@ -32,6 +33,7 @@ pub fn selftest(args: &SelftestArgs) -> Result<Exit> {
     if flags.backend == BackendChoice::Auto {
         flags.backend = BackendChoice::Wgpu;
     }
+    Interrupt::install()?;
     let device = Device::open(&flags, Timing::Off)?;
     let twin = device.twin()?;
     let (started, mut bar) = (Instant::now(), Progress::testing());

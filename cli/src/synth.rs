@@ -1,5 +1,5 @@
 //! Owns: `ss synth`: a checkpoint with made-up weights, and what came of writing it.
-//! Invariants: a directory with something in it is never touched; Ctrl-C leaves nothing behind.
+//! Invariants: a directory with something in it is never touched; Ctrl-C leaves nothing behind, a second one says what.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -29,7 +29,8 @@ pub fn synth(args: &SynthArgs) -> Result<Exit> {
         draft_head: args.draft_head,
         seed: args.seed,
     })?;
-    let stop = Interrupt::install()?.arm();
+    let dir = args.dir.display();
+    let stop = Interrupt::install_with(format!("stopped at once; {dir} is not whole: remove it"))?.arm();
     let options = WriteOptions { threads: args.threads.into(), free: None };
     let (started, mut bar) = (Instant::now(), Progress::writing());
     let outcome = write(&plan, &args.dir, options, &|| stop.is_cancelled(), &mut |done, total| bar.update(done, total));

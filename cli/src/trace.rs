@@ -33,12 +33,14 @@ impl TraceFile {
         Ok(TraceFile(Arc::new(Mutex::new(Writing { assembly: Assembly::new(shape), writer, failed: None }))))
     }
 
-    /// Says what went wrong, if something did.
+    /// Writes what is left, or says what went wrong before.
     ///
     /// # Errors
     /// What ended the trace early.
     pub fn end(&self) -> Result<()> {
-        self.writing().failed.take().map_or(Ok(()), |error| Err(error).context("`--trace-experts`"))
+        let mut writing = self.writing();
+        let ended = writing.failed.take().map_or_else(|| writing.writer.flush(), Err);
+        ended.context("`--trace-experts`")
     }
 
     fn writing(&self) -> MutexGuard<'_, Writing> {

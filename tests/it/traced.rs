@@ -80,7 +80,7 @@ fn clock_in_a_replay_finds_what_the_engine_found() {
         sink.take().iter().for_each(|token| trace.push(token));
         let found = rig.model.store().counters().experts;
         let pool = rig.model.store().experts.table().len() as u32;
-        let replayed = simulate(&trace, Policy::Clock, pool).unwrap().cold;
+        let replayed = simulate(&trace, Policy::Clock, pool, &mut |_, _| ()).unwrap().cold;
         assert_eq!(replayed.tokens, 160);
         assert_eq!((replayed.hits, replayed.misses), (found.hits, found.misses), "{slots:?}");
         assert_eq!(replayed.misses * trace.shape.record_bytes, found.bytes_read, "{slots:?}: bytes");

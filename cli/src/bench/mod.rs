@@ -13,6 +13,7 @@ use ss_stream::PoolSize;
 use crate::args::BenchArgs;
 use crate::device::Timing;
 use crate::exit::Exit;
+use crate::interrupt::Interrupt;
 use crate::setup::{Source, name};
 use crate::terminal;
 
@@ -24,6 +25,7 @@ use measure::Plan;
 /// # Errors
 /// When the model cannot be loaded, a test finds no room, or the device fails.
 pub fn bench(args: &BenchArgs) -> Result<Exit> {
+    Interrupt::install()?;
     let timing = if args.profile { Timing::On } else { Timing::Off };
     let source = Source::open_with(&args.load, args.prefill_pass, timing)?.measured(args)?;
     let slots = sizes(args, &source)?;

@@ -49,8 +49,8 @@ fn the_list_is_there_as_json() {
 
 #[test]
 fn an_adapter_that_is_not_there_is_refused_with_those_that_are() {
-    let text = ss(&["run", "--adapter", "no such card", "hi"]).refused(4);
-    for part in ["`no such card`", ADAPTER, "`--backend reference`"] {
+    let text = ss(&["run", "--adapter", "no such card", "hi"]).refused(2);
+    for part in ["`--adapter`: ", "`no such card`", ADAPTER, "`--backend reference`"] {
         assert!(text.contains(part), "{text}");
     }
 }

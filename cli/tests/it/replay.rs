@@ -71,11 +71,68 @@ fn what_cannot_be_traced_or_replayed_is_refused_in_one_sentence() {
         (&["replay", "notes.txt", "--synthetic", "released"], "FILE and `--synthetic` exclude each other"),
         (&["replay", "--synthetic", "nano-like", "--policy", "best"], "clock, lru, lfu, popularity, belady"),
         (&["replay", "--synthetic", "nano-like", "--slots", "5"], "at least 18"),
+        (&["replay", "--synthetic", "nano-like", "--record-bytes", "0"], "0 is not in 1.."),
+        (&["replay", "--synthetic", "nano-like", "--record-bytes", "18446744073709551615"], "is not in 1.."),
+        (&["replay", "--synthetic", "nano-like", "--tokens", "100001"], "100001 is not in 1..=100000"),
+        (&["replay", "notes.txt", "--tokens", "5"], "`--tokens` is for traces that `--synthetic` makes up"),
+        (&["replay", "notes.txt", "--seed", "5"], "leave it out for `notes.txt`"),
+        (&["replay", "."], "`.` is a directory, expected a file"),
         (&["run", "--trace-experts", "no/where", "hi"], "`--trace-experts`: `no/where` cannot be written"),
     ] {
         let text = place.run(line).refused(2);
         assert!(text.contains(part), "{text}");
     }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_pipe_is_no_trace_and_nobody_waits_for_it() {
+    let place = Place::new();
+    let made = std::process::Command::new("mkfifo").arg(place.path("pipe")).status().unwrap();
+    assert!(made.success());
+    let text = place.run(["replay", "pipe"]).refused(2);
+    assert!(text.starts_with("`pipe` is a pipe or a device, expected a file; write the trace into one"), "{text}");
+    let text = place.run(["replay", "/dev/stdin"]).stdin("ss-trace").refused(2);
+    assert!(text.starts_with("`/dev/stdin` is a pipe or a device"), "{text}");
+}
+
+#[test]
+fn a_file_goes_before_variables_and_each_pool_and_policy_comes_once() {
+    let place = Place::new();
+    let (_, _) = traced(&place);
+    let set = |run: crate::Run| run.env("SS_SYNTHETIC", "nano-like").env("SS_TOKENS", "9").env("SS_SEED", "3");
+    let line = ["replay", "trace", "--slots", "floor,25%,128", "--policy", "lru,clock,lru", "--json"];
+    let json: Value = serde_json::from_str(&set(place.run(line)).answer()).unwrap();
+    assert_eq!((&json["trace"], &json["tokens"]), (&"trace".into(), &52.into()));
+    let outcomes = json["outcomes"].as_array().unwrap();
+    let pairs: Vec<_> =
+        outcomes.iter().map(|o| (o["slots"].as_u64().unwrap(), o["policy"].as_str().unwrap())).collect();
+    assert_eq!(pairs, [(128, "lru"), (128, "clock")]);
+}
+
+#[test]
+fn the_size_of_an_expert_in_a_damaged_header_is_refused() {
+    let place = Place::new();
+    let (file, _) = traced(&place);
+    let whole = std::fs::read(&file).unwrap();
+    for size in [0, u64::MAX] {
+        let mut bytes = whole.clone();
+        bytes[24..32].copy_from_slice(&size.to_le_bytes());
+        std::fs::write(&file, bytes).unwrap();
+        let text = place.run(["replay", "trace"]).refused(2);
+        assert!(text.contains(&format!("it speaks of experts of {size} bytes")), "{text}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_trace_that_cannot_be_written_costs_no_answer() {
+    let place = Place::new();
+    let said = place.run([&QUESTION[..], &["--trace-experts", "/dev/full"]].concat()).said();
+    assert_eq!((said.code, said.stdout), (Some(2), ss(&QUESTION).answer()));
+    let last = said.stderr.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: `--trace-experts`: `/dev/full` cannot be written: "), "{}", said.stderr);
+    assert!(said.stderr.contains(" reply tokens at "), "{}", said.stderr);
 }
 
 #[test]

@@ -11,8 +11,39 @@ pub const ENDLESS: [&str; 4] = ["--logit-bias", "4070=-100", "--logit-bias", "40
 
 /// Ctrl-C.
 pub fn interrupt(child: &Child) {
-    let done = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    send(child, "-INT");
+}
+
+/// A signal by its flag of `kill`.
+pub fn send(child: &Child, signal: &str) {
+    let done = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
     assert!(done.success());
+}
+
+#[test]
+fn ctrl_c_ends_a_measurement_and_a_self_test_at_once_with_a_word() {
+    for line in [
+        &["bench", "--backend", "reference", "-p0", "-n", "4000", "-r1000"][..],
+        &["selftest", "--backend", "reference"],
+    ] {
+        let place = Place::new();
+        let mut command = place.command(SS);
+        command.args(line).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        match line[0] {
+            // Its first line comes once it has begun.
+            "bench" => child.stdout.as_mut().unwrap().read_exact(&mut [0; 20]).unwrap(),
+            _ => std::thread::sleep(Duration::from_millis(300)),
+        }
+        assert!(child.try_wait().unwrap().is_none(), "{line:?} runs longer than that");
+        interrupt(&child);
+        let asked = Instant::now();
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{line:?}: {stderr}");
+        assert!(stderr.ends_with("stopped\n"), "{line:?}: {stderr}");
+        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    }
 }
 
 #[test]

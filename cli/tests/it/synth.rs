@@ -1,5 +1,10 @@
 //! Owns: a made-up checkpoint as a person meets it: written, described, measured, talked to, refused.
 
+#[cfg(unix)]
+use std::process::Stdio;
+#[cfg(unix)]
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::Place;
@@ -47,9 +52,35 @@ fn what_cannot_be_made_is_refused_in_one_sentence() {
         (&["synth", "made", "--geometry", "nowhere.json"], "nowhere.json: cannot read"),
         (&["synth", "made", "--layers", "0"], "--layers"),
         (&["synth", "made", "--ngram", "some"], "sparse"),
+        (&["synth", "made", "--ngram-rows", "0"], "0 is not in 1.."),
+        (&["synth", "made", "--ngram-rows", "18446744073709551615"], "is not in 1.."),
     ] {
         let text = place.run(line).refused(2);
         assert!(text.contains(part), "{text}");
     }
     assert!(!place.path("made").exists());
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_removes_what_was_written_and_what_a_crash_left_is_called_so() {
+    let place = Place::new();
+    let begun = |signal: &str| {
+        let mut command = place.command(crate::SS);
+        command.args(["synth", "made", "--layers", "2", "--threads", "1"]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+        while !place.path("made/model-00001.safetensors").exists() && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        crate::signals::send(&child, signal);
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(begun("-INT"), (Some(130), "stopped; what was written is removed\n".into()));
+    assert!(!place.path("made").exists());
+    assert_eq!(begun("-KILL").0, None);
+    let text = place.run(["synth", "made", "--geometry", "nano-like"]).refused(2);
+    assert!(
+        text.starts_with("made is what an `ss synth` that was cut short has left") && text.contains("remove it first")
+    );
 }

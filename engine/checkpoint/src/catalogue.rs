@@ -14,6 +14,8 @@ use crate::header::{Dtype, HeaderTensor, read_header};
 
 /// The index of a sharded checkpoint.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
+/// The index before it is whole: a checkpoint that is being made up has it from the beginning.
+pub const UNFINISHED: &str = "model.safetensors.index.json.part";
 /// A checkpoint in one file.
 pub(crate) const SINGLE: &str = "model.safetensors";
 /// The optional MTP layer.
@@ -71,7 +73,11 @@ impl Catalogue {
             let headers = catalogue.open_file(SINGLE)?;
             headers.1.into_iter().try_for_each(|tensor| catalogue.add(headers.0, tensor))?;
         } else {
-            let needed = "it names the weight files of a model (or put the weights into model.safetensors)";
+            let needed = if present(&dir.join(UNFINISHED)) {
+                "what writes this model has not finished, or was cut short; remove the folder and write it again"
+            } else {
+                "it names the weight files of a model (or put the weights into model.safetensors)"
+            };
             return Err(Error::Missing { path: index, needed });
         }
         if present(&dir.join(MTP)) {

@@ -163,13 +163,35 @@ pub enum Error {
     },
     /// A packed record whose checksum does not match.
     #[error(
-        "{path}: {record} is not what was packed: the file is damaged; where the weights it was made of are still there, remove it and run `ss pack` again"
+        "{path}: {record} is not what was packed: the file is damaged; run `ss pack --repair {dir}`, which packs it again"
     )]
     PackedRecord {
         /// The pack.
         path: PathBuf,
         /// Which record or row.
         record: String,
+        /// The model directory.
+        dir: PathBuf,
+    },
+    /// A packed record whose checksum does not match, where nothing else holds it.
+    #[error(
+        "{path}: {record} is not what was packed: the file is damaged, and nothing else holds it since `ss pack --reclaim` gave the space of the originals back; fetch the model again"
+    )]
+    OnlyRecord {
+        /// The pack.
+        path: PathBuf,
+        /// Which record or row.
+        record: String,
+    },
+    /// An n-gram table of zeros.
+    #[error(
+        "{path}: tensor {tensor} holds nothing but zeros, as where `ss pack --reclaim` has given its space back; put ngram.pack and reclaimed.json back beside it, or fetch the model again"
+    )]
+    Blank {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name in the file.
+        tensor: String,
     },
     /// The caller's memory has another size than what it asked for.
     #[error("{path}: a read of {wanted} bytes was given room for {room}")]
@@ -190,6 +212,16 @@ pub enum Error {
         dir: PathBuf,
         /// What differs, as a clause.
         difference: String,
+    },
+    /// A second copy that is packed where the first is not, or the other way round.
+    #[error("only {with} is read from its {pack}, {without} is not; run `ss pack {without}`, or leave `--mirror` out")]
+    UnlikePacks {
+        /// The pack's name.
+        pack: &'static str,
+        /// The directory that has it.
+        with: PathBuf,
+        /// The directory that lacks it, or whose pack cannot be used.
+        without: PathBuf,
     },
     /// Asked for something that this checkpoint does not have.
     #[error("{path}: there is no {what} in this model")]

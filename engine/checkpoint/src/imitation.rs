@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+pub use crate::catalogue::UNFINISHED;
 use crate::catalogue::{INDEX, MTP};
 use crate::config::Fields;
 use crate::error::{Error, Result};

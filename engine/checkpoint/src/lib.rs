@@ -23,11 +23,12 @@ mod norms;
 mod pack;
 mod quantization;
 mod released;
+mod sample;
 mod sidecar;
 mod values;
 
 pub use catalogue::{Naming, TensorInfo};
-pub use checkpoint::{Checkpoint, OpenOptions};
+pub use checkpoint::{Checkpoint, OpenOptions, SPARSE_NGRAMS};
 pub use error::{Error, Result};
 pub use experts::{ExpertFiles, Piece};
 pub use file::{Access, FileId, FileRange, IoMode, PositionedFile};
@@ -39,7 +40,7 @@ pub use ngram::NgramTables;
 pub use norms::NormConvention;
 pub use pack::{
     Frame, PackFile, PackHeader, PackInfo, PackKind, PackPlan, PackRecord, Reclaimed, RowForm, Section, Source,
-    checksum,
+    checksum, damaged,
 };
 pub use released::{RELEASED, Totals};
 pub use ss_backend::{Format, Matrix, Part, RecordLayout, Scalar, Span};

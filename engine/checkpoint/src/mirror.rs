@@ -7,11 +7,8 @@ use std::path::Path;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result, shown};
 use crate::file::PositionedFile;
-
-/// Places of a file that are compared.
-const SAMPLES: u64 = 16;
-/// Bytes compared at each place.
-const SAMPLE_BYTES: u64 = 4096;
+use crate::pack::PackKind;
+use crate::sample::blocks;
 
 impl Checkpoint {
     /// Refuses a directory that is no copy of this one. Reads samples of every file, 64 kB each.
@@ -30,11 +27,12 @@ impl Checkpoint {
         if self.config() != copy.config() {
             return Err(differs("config.json says something else".into()));
         }
+        self.check_packs_alike(copy)?;
         let (own, others) = (self.files(), copy.files());
         for (own, other) in own.iter().zip(others) {
             compare_sizes(own, other).map_err(differs)?;
         }
-        // Files are listed in the order of their names, those of a pack last.
+        // Files are listed in the order of their names.
         let longer = if own.len() > others.len() { own } else { others };
         if let Some(extra) = longer.get(own.len().min(others.len())) {
             return Err(differs(format!("only one of them reads {}", name(extra))));
@@ -52,6 +50,21 @@ impl Checkpoint {
         }
         Ok(())
     }
+
+    /// Refuses a copy where only one of the two is read from a pack: their records lie in other places.
+    fn check_packs_alike(&self, copy: &Checkpoint) -> Result<()> {
+        for kind in PackKind::ALL {
+            let reads = |checkpoint: &Checkpoint| checkpoint.packs().any(|pack| pack.name == kind.file_name());
+            let (with, without) = match (reads(self), reads(copy)) {
+                (true, false) => (self, copy),
+                (false, true) => (copy, self),
+                _ => continue,
+            };
+            let (pack, with, without) = (kind.file_name(), with.dir().to_owned(), without.dir().to_owned());
+            return Err(Error::UnlikePacks { pack, with, without });
+        }
+        Ok(())
+    }
 }
 
 fn compare_sizes(own: &PositionedFile, other: &PositionedFile) -> std::result::Result<(), String> {
@@ -66,10 +79,10 @@ fn compare_sizes(own: &PositionedFile, other: &PositionedFile) -> std::result::R
 
 /// Where the first sample lies that differs between files of one length.
 fn first_other_sample(own: &PositionedFile, other: &PositionedFile) -> Result<Option<u64>> {
-    let bytes = own.len().min(SAMPLE_BYTES);
-    let (mut here, mut there) = (vec![0; bytes as usize], vec![0; bytes as usize]);
-    for sample in 0..SAMPLES {
-        let offset = (own.len() - bytes).saturating_mul(sample) / (SAMPLES - 1);
+    let (mut here, mut there) = (Vec::new(), Vec::new());
+    for (offset, bytes) in blocks(0, own.len()) {
+        here.resize(bytes, 0);
+        there.resize(bytes, 0);
         own.read_at(offset, &mut here)?;
         other.read_at(offset, &mut there)?;
         if here != there {

@@ -85,8 +85,20 @@ pub enum Error {
         /// The model directory.
         dir: PathBuf,
     },
+    /// Something that is no file has the name of a pack.
+    #[error("{path} is {found}, expected a pack; remove it and run `ss pack {dir}` again")]
+    NoPack {
+        /// What has the name.
+        path: PathBuf,
+        /// What it is.
+        found: &'static str,
+        /// The model directory.
+        dir: PathBuf,
+    },
     /// A whole record that is not the original's.
-    #[error("{path}: {record} is not what the weight files hold now; `ss pack {dir}` packs them again")]
+    #[error(
+        "{path}: {record} is not what the weight files hold now; if these are as they should be, run `ss pack --repair {dir}`, which packs it again"
+    )]
     Differs {
         /// The pack.
         path: PathBuf,

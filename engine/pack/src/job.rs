@@ -71,6 +71,18 @@ impl<'a> Job<'a> {
         self.dir.join(kind.file_name())
     }
 
+    /// Refuses a name of a pack, finished or not, that a folder, a pipe or a device has.
+    pub(crate) fn refuse_others(&self, kind: PackKind) -> Result<()> {
+        for path in [self.path(kind), self.dir.join(kind.part_name())] {
+            let Ok(metadata) = std::fs::metadata(&path) else { continue };
+            if !metadata.is_file() {
+                let found = if metadata.is_dir() { "a directory" } else { "neither a file nor a directory" };
+                return Err(Error::NoPack { path, found, dir: self.dir.to_owned() });
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn threads(&self) -> Result<ThreadPool> {
         let pool = ThreadPoolBuilder::new().num_threads(THREADS).thread_name(|n| format!("ss-pack-{n}")).build();
         pool.map_err(|cause| Error::Threads { threads: THREADS, cause: cause.to_string() })
@@ -106,6 +118,16 @@ impl<'w> Meter<'w> {
     pub fn advance(&mut self, bytes: u64) {
         self.done += bytes;
         self.stopped |= !(self.watch)(self.done, self.total);
+    }
+
+    /// Bytes done.
+    pub fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// What was done since then is to be done again.
+    pub fn back_to(&mut self, done: u64) {
+        self.done = done;
     }
 
     /// Whether somebody asked to stop.

@@ -58,8 +58,8 @@ pub fn reclaim(job: &Job<'_>, watch: Watch<'_>) -> Result<Freed> {
     Ok(Freed { bytes: before.saturating_sub(held()?), files: files.len(), verified })
 }
 
-/// Keeps other processes from giving back the same space.
-fn hold(path: &Path) -> Result<File> {
+/// Keeps other processes from giving back the same space, or repairing what is given back.
+pub(crate) fn hold(path: &Path) -> Result<File> {
     let file = File::open(path).map_err(|cause| Error::io(path, "open", cause))?;
     // A file system without locks only loses this check.
     match file.try_lock() {

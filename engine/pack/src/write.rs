@@ -8,13 +8,13 @@ use std::io;
 
 use rayon::ThreadPool;
 use rayon::prelude::*;
-use ss_checkpoint::{Access, Checkpoint, Frame, PackFile, PackHeader, PackPlan, Source, checksum};
+use ss_checkpoint::{Access, Checkpoint, Frame, PackFile, PackHeader, PackKind, PackPlan, Source, checksum};
 
 use crate::batch::{Unit, batch};
 use crate::disk::allocated;
 use crate::fill::fill;
 use crate::job::Meter;
-use crate::verify::verify_pack;
+use crate::verify::Check;
 use crate::{Error, Job, Packed, Result, Watch};
 
 /// Packs a model: writes what is missing, goes on with what is unfinished, leaves alone what is whole.
@@ -25,6 +25,7 @@ use crate::{Error, Job, Packed, Result, Watch};
 pub fn pack(job: &Job<'_>, watch: Watch<'_>) -> Result<Vec<Packed>> {
     let checkpoint = job.originals()?;
     let plans = job.plans(&checkpoint);
+    plans.iter().try_for_each(|plan| job.refuse_others(plan.kind))?;
     let threads = job.threads()?;
     let mut meter = Meter::new(watch, &plans);
     let mut packed = Vec::new();
@@ -57,6 +58,12 @@ impl Writer<'_> {
             meter.advance(self.plan.bytes());
             return self.packed(0);
         }
+        if self.take_over(meter)? {
+            return self.packed(0);
+        }
+        if self.plan.kind == PackKind::Ngram {
+            (0..self.plan.sections.len()).try_for_each(|table| self.checkpoint.check_ngram_filled(table))?;
+        }
         let mut part = self.part()?;
         let begun = part.pack.header.done;
         if begun == 0 {
@@ -86,47 +93,54 @@ impl Writer<'_> {
         Ok(self.checkpoint.pack_sources(self.plan.kind)?)
     }
 
-    /// Whether the pack is there, whole, and made from the weights as they are. One whose weights were written since, or
-    /// copied, is held against them and taken over if they are still the same; any other goes, to make room.
-    fn is_current(&self) -> Result<bool> {
+    /// The pack that has its name; None where it is missing, or nothing that could be read.
+    fn finished(&self) -> Result<Option<PackFile>> {
         let path = self.job.path(self.plan.kind);
         if !path.exists() {
-            return Ok(false);
+            return Ok(None);
         }
         let opened = PackFile::open(&path, self.plan, Access::Direct).and_then(|pack| pack.table().map(|_| pack));
-        let sources = self.sources()?;
-        if let Ok(pack) = opened {
-            if pack.check_sources(&sources, false).is_ok() {
-                return Ok(true);
-            }
-            if pack.header.reclaimed {
+        match opened {
+            Ok(pack) => Ok(Some(pack)),
+            Err(ss_checkpoint::Error::Pack { .. }) => Ok(None),
+            // What cannot be looked at is not thrown away.
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether the pack is there, whole, and made from these files, which nobody touched since.
+    fn is_current(&self) -> Result<bool> {
+        let (pack, sources) = (self.finished()?, self.sources()?);
+        Ok(pack.is_some_and(|pack| pack.check_files(&sources).is_ok() && !pack.is_older(&sources)))
+    }
+
+    /// Holds a pack whose weights were written or copied since against them; if they are still the same, it is theirs.
+    /// Any other goes, to make room.
+    fn take_over(&self, meter: &mut Meter<'_>) -> Result<bool> {
+        let (path, begun) = (self.job.path(self.plan.kind), meter.done());
+        if let Some(mut pack) = self.finished()? {
+            let sources = self.sources()?;
+            let fits = pack.check_files(&sources).is_ok();
+            if !fits && pack.header.reclaimed {
                 let (problem, what) = ("was made from other weight files".into(), self.plan.kind.what());
                 return Err(ss_checkpoint::Error::OnlyPack { path, problem, what }.into());
             }
-            if pack.check_sources(&sources, true).is_ok() && self.take_over(pack, sources)? {
-                return Ok(true);
+            if fits {
+                let check = Check::new(self.job, self.checkpoint, &pack, self.plan)?;
+                if check.first_bad(self.threads, meter)?.is_none() {
+                    let file = OpenOptions::new().write(true).open(&path);
+                    let file = file.map_err(|cause| Error::io(&path, "open", cause))?;
+                    pack.header.sources = sources;
+                    self.job.commit(&mut pack, &file)?;
+                    return Ok(true);
+                }
             }
         }
-        std::fs::remove_file(&path).map_err(|cause| Error::io(&path, "remove", cause))?;
-        Ok(false)
-    }
-
-    /// Holds a pack against weights that were written or copied since; if they are still the same, it is theirs.
-    fn take_over(&self, mut pack: PackFile, sources: Vec<Source>) -> Result<bool> {
-        let mut quiet = |_, _| true;
-        let mut meter = Meter::new(&mut quiet, &[]);
-        match verify_pack(self.job, self.checkpoint, &pack, self.plan, self.threads, &mut meter) {
-            Ok(()) => {}
-            Err(Error::Differs { .. } | Error::Checkpoint(ss_checkpoint::Error::PackedRecord { .. })) => {
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
+        meter.back_to(begun);
+        match std::fs::remove_file(&path) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(Error::io(&path, "remove", cause)),
+            _ => Ok(false),
         }
-        let path = pack.file.path().to_owned();
-        let file = OpenOptions::new().write(true).open(&path).map_err(|cause| Error::io(&path, "open", cause))?;
-        pack.header.sources = sources;
-        self.job.commit(&mut pack, &file)?;
-        Ok(true)
     }
 
     /// The unfinished pack of these weights, or a new one.

@@ -20,6 +20,14 @@ pub enum Error {
         /// The system's own words.
         cause: io::Error,
     },
+    /// A folder, a pipe or a device where a file must be.
+    #[error("`{path}` is {found}, expected a file; write the trace into one, as in `ss run --trace-experts trace`")]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+        /// What it is.
+        found: &'static str,
+    },
     /// Another kind of file, or a trace of another version.
     #[error("`{path}` is no trace that this program reads ({found}); `ss run --trace-experts FILE` writes one")]
     Foreign {

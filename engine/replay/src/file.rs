@@ -28,10 +28,10 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Makes or replaces a file.
+    /// Makes or replaces a file. Nothing is in it before [`TraceWriter::flush`].
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When it cannot be opened for writing.
     pub fn create(path: &Path, shape: Shape) -> Result<Self> {
         let file = File::create(path).map_err(|cause| Error::io(path, "written", cause))?;
         let mut writer = TraceWriter { path: path.to_owned(), out: BufWriter::new(file), shape };
@@ -40,7 +40,6 @@ impl TraceWriter {
         [VERSION, layers, experts, choices].iter().for_each(|word| header.extend(word.to_le_bytes()));
         header.extend(record_bytes.to_le_bytes());
         writer.write(&header)?;
-        writer.flush()?;
         Ok(writer)
     }
 
@@ -88,6 +87,12 @@ impl TraceReader {
     /// # Errors
     /// When it cannot be read or is no trace of this version.
     pub fn open(path: &Path) -> Result<Self> {
+        let metadata = std::fs::metadata(path).map_err(|cause| Error::io(path, "opened", cause))?;
+        // A pipe would keep the reader waiting, a device would never end.
+        if !metadata.is_file() {
+            let found = if metadata.is_dir() { "a directory" } else { "a pipe or a device" };
+            return Err(Error::NotAFile { path: path.to_owned(), found });
+        }
         let file = File::open(path).map_err(|cause| Error::io(path, "opened", cause))?;
         let mut from = BufReader::new(file);
         let mut header = [0; HEADER];

@@ -19,4 +19,4 @@ pub use file::{TraceReader, TraceWriter};
 pub use made::{Made, PERSISTENCE};
 pub use policy::Policy;
 pub use simulate::{Counts, Outcome, simulate};
-pub use trace::{Pass, Shape, Token, Trace};
+pub use trace::{MOST_RECORD_BYTES, Pass, Shape, Token, Trace};

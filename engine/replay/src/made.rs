@@ -63,8 +63,8 @@ impl Router {
 }
 
 impl Made {
-    /// Makes the trace.
-    pub fn trace(&self) -> Trace {
+    /// Makes the trace; tells tokens done and in all.
+    pub fn trace(&self, progress: &mut dyn FnMut(u64, u64)) -> Trace {
         let skew = Skew::new(self.shape.experts, self.shape.choices);
         let mut routers: Vec<Router> =
             (0..self.shape.layers).map(|layer| Router::new(self.seed, layer, &skew)).collect();
@@ -76,6 +76,7 @@ impl Made {
             });
             let (choices, margins) = chosen.unzip();
             trace.push(&Token { pass: number, position: number, generated: true, choices, margins });
+            progress(u64::from(number) + 1, self.tokens.into());
         }
         trace
     }

@@ -14,6 +14,9 @@ use ss_stream::{Clock, Eviction};
 /// Tokens after which a use counts half in [`Policy::Popularity`].
 const HALF_LIFE: f64 = 64.0;
 
+/// The next use of a record that is not used again.
+pub(crate) const NEVER: u32 = u32::MAX;
+
 /// A policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Policy {
@@ -110,8 +113,8 @@ pub(crate) struct Use {
     pub missed: bool,
     /// Uses of layers before this one; one after the other.
     pub time: u64,
-    /// When it is used next; none if never.
-    pub next: Option<u64>,
+    /// When it is used next, or [`NEVER`].
+    pub next: u32,
     /// Tokens before this one.
     pub token: u64,
 }
@@ -164,7 +167,7 @@ impl Ranks {
                 // It is never negative, so that its bits are in its order.
                 known.to_bits()
             }),
-            Policy::Belady => u64::MAX - used.next.unwrap_or(u64::MAX),
+            Policy::Belady => u64::from(NEVER - used.next),
         };
         self.order.lock().set(used.slot, Some((worth, used.time)));
     }

@@ -7,7 +7,7 @@ use ss_backend::NONE;
 use ss_stream::{ExpertId, SlotTable};
 
 use crate::figures::share;
-use crate::policy::{Ranks, Use};
+use crate::policy::{NEVER, Ranks, Use};
 use crate::{Error, Policy, Result, Trace};
 
 /// What some tokens found.
@@ -46,17 +46,18 @@ pub struct Outcome {
     pub warm: Counts,
 }
 
-/// Replays a trace.
+/// Replays a trace; tells passes done and in all.
 ///
 /// # Errors
 /// When a token's experts do not fit the pool.
-pub fn simulate(trace: &Trace, policy: Policy, slots: u32) -> Result<Outcome> {
+pub fn simulate(trace: &Trace, policy: Policy, slots: u32, progress: &mut dyn FnMut(u64, u64)) -> Result<Outcome> {
     let choices = trace.shape.choices;
     if slots < choices {
         return Err(Error::TooFewSlots { slots, choices });
     }
     let mut replay = Replay::new(trace, policy, slots);
-    let nexts = nexts(trace);
+    // Nobody else asks, and they take as much memory as the trace.
+    let nexts = if policy == Policy::Belady { nexts(trace) } else { Vec::new() };
     let half = trace.passes.len() / 2;
     let (mut cold, mut warm) = (Counts::default(), Counts::default());
     for (number, pass) in trace.passes.iter().enumerate() {
@@ -72,20 +73,21 @@ pub fn simulate(trace: &Trace, policy: Policy, slots: u32) -> Result<Outcome> {
             warm.hits += cold.hits - before.hits;
             warm.misses += cold.misses - before.misses;
         }
+        progress(number as u64 + 1, trace.passes.len() as u64);
     }
     Ok(Outcome { policy, slots, cold, warm })
 }
 
-/// For each use in order, when the same record is used next: the number of that layer's turn.
-fn nexts(trace: &Trace) -> Vec<Option<u64>> {
+/// For each use in order, when the same record is used next: the number of that layer's turn, or [`NEVER`].
+fn nexts(trace: &Trace) -> Vec<u32> {
     let (experts, layers) = (trace.shape.experts as usize, u64::from(trace.shape.layers));
-    let mut coming = vec![None; layers as usize * experts];
+    let mut coming = vec![NEVER; layers as usize * experts];
     let mut nexts = Vec::new();
     let turns = trace.passes.iter().flat_map(|pass| pass.experts.iter().enumerate());
     for (turn, (layer, chosen)) in turns.enumerate().collect::<Vec<_>>().into_iter().rev() {
         for &expert in chosen.iter().rev() {
             let coming = &mut coming[layer * experts + expert as usize];
-            nexts.push(coming.replace(turn as u64));
+            nexts.push(std::mem::replace(coming, u32::try_from(turn).unwrap_or(NEVER)));
         }
     }
     nexts.reverse();
@@ -116,7 +118,7 @@ impl Replay {
     }
 
     /// A layer asks for its distinct experts.
-    fn ask(&mut self, layer: u32, experts: &[u32], nexts: &[Option<u64>], counts: &mut Counts) -> Result<()> {
+    fn ask(&mut self, layer: u32, experts: &[u32], nexts: &[u32], counts: &mut Counts) -> Result<()> {
         let table = self.table.layer(layer);
         let resident = |(expert, _): &(u32, usize)| table.get(*expert as usize).is_some_and(|&slot| slot != NONE);
         let uses = experts.iter().copied().zip(self.uses..);
@@ -133,7 +135,7 @@ impl Replay {
                     slot,
                     missed: claim.misses.iter().any(|miss| miss.id == id),
                     time: self.time,
-                    next: nexts.get(number).copied().flatten(),
+                    next: nexts.get(number).copied().unwrap_or(NEVER),
                     token: self.tokens,
                 });
             }

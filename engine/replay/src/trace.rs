@@ -10,6 +10,8 @@ use crate::Figures;
 const MOST_LAYERS: u32 = 256;
 const MOST_EXPERTS: u32 = 1024;
 const MOST_CHOICES: u32 = 16;
+/// Most bytes of an expert: a thousand times those of any model.
+pub const MOST_RECORD_BYTES: u64 = 1 << 40;
 
 /// Sizes of the model that a trace is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +43,12 @@ impl Shape {
         let known = (1..=MOST_LAYERS).contains(&self.layers)
             && (1..=MOST_EXPERTS).contains(&self.experts)
             && (1..=MOST_CHOICES.min(self.experts)).contains(&self.choices);
-        let Shape { layers, experts, choices, .. } = self;
-        (!known).then(|| format!("it speaks of {layers} layers of {experts} experts, {choices} a token"))
+        let Shape { layers, experts, choices, record_bytes } = self;
+        if !known {
+            return Some(format!("it speaks of {layers} layers of {experts} experts, {choices} a token"));
+        }
+        let sensible = (1..=MOST_RECORD_BYTES).contains(record_bytes);
+        (!sensible).then(|| format!("it speaks of experts of {record_bytes} bytes"))
     }
 
     /// What is wrong with a token, if no model of this shape can have left it.

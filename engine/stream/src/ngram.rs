@@ -55,10 +55,11 @@ impl NgramRows {
     /// The rows of table `table`, its place among the layers that have one.
     ///
     /// # Errors
-    /// [`Error::Fault`] when the model has no such table.
+    /// [`Error::Fault`] when the model has no such table; the checkpoint's own where the table was never filled.
     pub fn new(checkpoint: Arc<Checkpoint>, table: usize, options: NgramOptions) -> Result<Self> {
         let shard = checkpoint.ngram_matrix(table);
         let shard = shard.ok_or_else(|| Error::Fault(format!("n-gram table {table}, which does not exist")))?;
+        checkpoint.check_ngram_filled(table)?;
         let row = Matrix { rows: 1, ..shard };
         Ok(NgramRows {
             stored: checkpoint.ngram_stored_bytes(table).unwrap_or(row.bytes()) as usize,

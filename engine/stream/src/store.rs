@@ -67,10 +67,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes the pool and the caches, all of them empty. Nothing is read.
+    /// Makes the pool and the caches, all of them empty. Nothing is read but a sample of the n-gram tables.
     ///
     /// # Errors
-    /// When the device has no room for the pool.
+    /// When the device has no room for the pool, or an n-gram table was never filled.
     pub fn open(backend: Arc<dyn Backend>, checkpoint: Arc<Checkpoint>, options: StoreOptions) -> Result<Self> {
         let StoreOptions { slots, lanes, row_cache_bytes, source, mutation, lookahead, ram, mirror, pace } = options;
         let lanes = Lanes::new(lanes);

@@ -53,7 +53,7 @@ pub enum Error {
     },
     /// The disk has no room.
     #[error(
-        "{path}: {needed} bytes are needed and {free} are free on that disk; free some, or write fewer layers with `--layers N`"
+        "{path}: {needed} bytes would be written, beside {holes} of holes, and {free} are free on that disk; free some, or write fewer layers with `--layers N`"
     )]
     NoRoom {
         /// The directory.
@@ -62,6 +62,8 @@ pub enum Error {
         needed: u64,
         /// Bytes that are free.
         free: u64,
+        /// Bytes that take no room.
+        holes: u64,
     },
     /// Somebody asked to stop.
     #[error("stopped; what was written is removed")]

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 pub enum Source {
     /// The released model's: 48 layers of 512 experts, 104 GB.
     Released,
-    /// A small one in the proportions of flash-next-nano: 8 layers of 64 experts, 30 MB.
+    /// A small one in the proportions of flash-next-nano: 8 layers of 64 experts, 20 MB.
     NanoLike,
     /// That of a `config.json`, or of the one in a model directory.
     File(PathBuf),

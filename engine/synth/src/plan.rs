@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 use ss_checkpoint::imitation::{self, SHARD_BYTES, Tensor};
-use ss_checkpoint::{Dtype, Geometry};
+use ss_checkpoint::{Dtype, Geometry, SPARSE_NGRAMS};
 
 use crate::error::Result;
 use crate::geometry::{Changes, Source};
@@ -85,7 +85,8 @@ impl Plan {
     /// # Errors
     /// When the configuration cannot be read, or is none that the engine supports.
     pub fn new(order: &Order) -> Result<Self> {
-        let config = order.source.config(Changes { layers: order.layers, ngram_rows: order.ngram_rows })?;
+        let mut config = order.source.config(Changes { layers: order.layers, ngram_rows: order.ngram_rows })?;
+        say_sparse(&mut config, order.ngrams);
         let geometry = Geometry::from_config(&config, &order.source.path())?;
         let words = Words::new(&config, &geometry)?;
         let recipe = Recipe {
@@ -136,6 +137,16 @@ impl Plan {
     fn sum(&self, which: impl Fn(&Fill) -> bool) -> u64 {
         let tensors = self.files.iter().flat_map(|file| &file.tensors);
         tensors.filter(|tensor| which(&tensor.fill)).map(|tensor| tensor.bytes).sum()
+    }
+}
+
+/// Says in the configuration whether n-gram rows are zeros on purpose: else the engine takes them for lost.
+fn say_sparse(config: &mut Value, ngrams: NgramRows) {
+    if let Some(root) = config.as_object_mut() {
+        root.remove(SPARSE_NGRAMS);
+        if ngrams == NgramRows::Sparse {
+            root.insert(SPARSE_NGRAMS.into(), true.into());
+        }
     }
 }
 

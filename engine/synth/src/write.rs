@@ -1,7 +1,7 @@
 //! Owns: writing a plan: files, threads, the order in which things come to be.
 //! Refuses: a directory with something in it, a disk without room.
-//! Invariants: the index comes last, under its name only once it is whole: what a crash left does not open. What fails or
-//! is stopped is removed.
+//! Invariants: the index comes last, under its name only once it is whole: what a crash left does not open, and is known for
+//! what it is. What fails or is stopped is removed.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use serde_json::Value;
+use ss_checkpoint::imitation::UNFINISHED;
 
 use crate::error::{Error, Result};
 use crate::fill::UNIT;
@@ -20,11 +21,7 @@ use crate::words::TEMPLATE;
 
 /// Bytes of one write: they are made and copied while a core's cache holds them.
 const PIECE: u64 = UNIT << 15;
-/// Room for the small files beside the weights, above what the largest vocabulary takes.
-const SMALL_FILES: u64 = 64 << 20;
 const INDEX: &str = "model.safetensors.index.json";
-/// The index before it is whole.
-const UNFINISHED: &str = "model.safetensors.index.json.part";
 
 /// How a plan is written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,25 +45,39 @@ pub fn write(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
     let made = claim(dir)?;
-    check_room(plan, dir, options.free)?;
+    let texts = texts(plan);
+    check_room(plan, &texts, dir, options.free)?;
     let mut leftover = Leftover { files: Vec::new(), dir: made.then(|| dir.to_owned()) };
     if made {
         fs::create_dir_all(dir).map_err(|cause| Error::io(dir, "create the folder", cause))?;
     }
-    leftover.small(dir, "config.json", &plan.config)?;
-    leftover.small(dir, "tokenizer.json", &plan.words.tokenizer())?;
-    leftover.small(dir, "tokenizer_config.json", &plan.words.tokenizer_config())?;
-    leftover.small(dir, "generation_config.json", &plan.words.generation_config())?;
-    leftover.text(dir, "chat_template.jinja", TEMPLATE)?;
+    // While it is empty it says that the rest is not whole.
+    leftover.text(dir, UNFINISHED, "")?;
+    texts.iter().try_for_each(|(name, text)| leftover.text(dir, name, text))?;
     let files: Vec<Open> = plan.files.iter().map(|file| leftover.weights(dir, file)).collect::<Result<_>>()?;
     let work =
         Work { files: &files, pieces: pieces(&plan.files), next: AtomicUsize::new(0), ended: AtomicBool::new(false) };
     work.run(threads(options.threads), plan.bytes(), stop, progress)?;
-    leftover.small(dir, UNFINISHED, &plan.index)?;
+    leftover.text(dir, UNFINISHED, &shown(&plan.index))?;
     let (from, to) = (dir.join(UNFINISHED), dir.join(INDEX));
     fs::rename(&from, &to).map_err(|cause| Error::io(&to, "write", cause))?;
     leftover.keep();
     Ok(())
+}
+
+/// The small files beside the weights, but for the index: names and texts.
+fn texts(plan: &Plan) -> Vec<(&'static str, String)> {
+    vec![
+        ("config.json", shown(&plan.config)),
+        ("tokenizer.json", shown(&plan.words.tokenizer())),
+        ("tokenizer_config.json", shown(&plan.words.tokenizer_config())),
+        ("generation_config.json", shown(&plan.words.generation_config())),
+        ("chat_template.jinja", TEMPLATE.to_owned()),
+    ]
+}
+
+fn shown(value: &Value) -> String {
+    format!("{value:#}")
 }
 
 /// Whether the directory is to be made.
@@ -78,15 +89,19 @@ fn claim(dir: &Path) -> Result<bool> {
         Ok(_) if !dir.is_dir() => return occupied("not a directory"),
         Ok(_) => {}
     }
+    if dir.join(UNFINISHED).exists() {
+        return occupied("what an `ss synth` that was cut short has left");
+    }
     let mut entries = fs::read_dir(dir).map_err(|cause| Error::io(dir, "look into the folder", cause))?;
     if entries.next().is_some() { occupied("not empty") } else { Ok(false) }
 }
 
-fn check_room(plan: &Plan, dir: &Path, free: Option<u64>) -> Result<()> {
+fn check_room(plan: &Plan, texts: &[(&str, String)], dir: &Path, free: Option<u64>) -> Result<()> {
     let headers: u64 = plan.files.iter().map(|file| file.header.len() as u64).sum();
-    let needed = plan.bytes() + headers + SMALL_FILES;
+    let small: usize = texts.iter().map(|(_, text)| text.len()).sum::<usize>() + shown(&plan.index).len();
+    let needed = plan.bytes() + headers + small as u64;
     match free.or_else(|| space::free(space::existing(dir))) {
-        Some(free) if free < needed => Err(Error::NoRoom { path: dir.to_owned(), needed, free }),
+        Some(free) if free < needed => Err(Error::NoRoom { path: dir.to_owned(), needed, free, holes: plan.holes() }),
         _ => Ok(()),
     }
 }
@@ -102,10 +117,6 @@ struct Leftover {
 }
 
 impl Leftover {
-    fn small(&mut self, dir: &Path, name: &str, value: &Value) -> Result<()> {
-        self.text(dir, name, &format!("{value:#}"))
-    }
-
     fn text(&mut self, dir: &Path, name: &str, text: &str) -> Result<()> {
         let path = dir.join(name);
         self.files.push(path.clone());

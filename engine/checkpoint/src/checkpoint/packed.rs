@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::file::{Access, FileId, FileRange};
 use crate::linear::LinearInfo;
 use crate::pack::{
-    OpenPack, PackFile, PackInfo, PackKind, PackPlan, PackRecord, Reclaimed, RowForm, Section, Source, unusable,
-    without,
+    OpenPack, PackFile, PackInfo, PackKind, PackPlan, PackRecord, Reclaimed, RowForm, Section, Source, damaged,
+    unusable, without,
 };
 
 impl Checkpoint {
@@ -57,11 +57,21 @@ impl Checkpoint {
         joined
     }
 
-    /// What the files of a pack's originals are known by now.
+    /// What the files of a pack's originals are known by now, with a sample of each.
     ///
     /// # Errors
     /// When a file cannot be read.
     pub fn pack_sources(&self, kind: PackKind) -> Result<Vec<Source>> {
+        let originals = self.originals(kind);
+        let sampled = |ranges: &[FileRange]| {
+            let file = self.file(ranges.first().map_or(FileId(0), |range| range.file))?;
+            Source::of(file)?.with_sample(file, ranges)
+        };
+        originals.chunk_by(|a, b| a.file == b.file).map(sampled).collect()
+    }
+
+    /// The same without samples, for which next to nothing is read.
+    fn source_stamps(&self, kind: PackKind) -> Result<Vec<Source>> {
         // A tensor lies in one file, so that the first expert's pieces name all files.
         let ranges: Vec<FileRange> = match kind {
             PackKind::Experts => self.weights.experts.iter().flat_map(|f| f.originals(0)).map(|p| p.range).collect(),
@@ -76,16 +86,19 @@ impl Checkpoint {
         self.packs.iter().map(|pack| &pack.info)
     }
 
-    /// Refuses a record that did not come out of its pack as it went in, where records are checked
-    /// ([`OpenOptions::check_records`]); anything that is not packed passes.
+    /// Refuses a record that did not come out of its pack as it went in; anything that is not packed passes. Looked at are
+    /// all records where that is asked for, else those that nothing else holds, at their first use
+    /// ([`OpenOptions::check_records`]).
     ///
     /// # Errors
-    /// [`Error::PackedRecord`] with file, layer and expert.
+    /// [`Error::PackedRecord`] or [`Error::OnlyRecord`] with file, layer and expert.
     pub fn check_packed(&self, layer: usize, expert: u32, record: &[u8]) -> Result<()> {
-        let Some(pack) = self.packs.experts.as_ref().filter(|_| self.check_records) else { return Ok(()) };
+        let Some(pack) = &self.packs.experts else { return Ok(()) };
         match u32::try_from(layer).ok().and_then(|layer| pack.plan.find(layer, expert.into())) {
-            Some(place) => pack.check(self.path_of_pack(pack), &place, record),
-            None => Ok(()),
+            Some(place) if self.check_records || pack.is_unproved(&place) => {
+                pack.check(self.path_of_pack(pack), &place, record)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -114,11 +127,12 @@ impl Checkpoint {
     /// Refuses a row that did not come out of its pack as it went in; a row that is not packed passes.
     ///
     /// # Errors
-    /// [`Error::PackedRecord`] with file, table and row.
+    /// [`Error::PackedRecord`] or [`Error::OnlyRecord`] with file, table and row.
     pub fn check_ngram_row(&self, ple_index: usize, row: u64, stored: &[u8]) -> Result<()> {
         match self.packed_row(ple_index, row) {
             Some((pack, form, record)) if !form.holds(row, pack.is_blank(&record), stored) => {
-                Err(pack.damaged(self.path_of_pack(pack), format!("row {row} of n-gram table {ple_index}")))
+                let record = format!("row {row} of n-gram table {ple_index}");
+                Err(damaged(self.path_of_pack(pack), record, pack.info.reclaimed))
             }
             _ => Ok(()),
         }
@@ -187,14 +201,22 @@ impl Checkpoint {
         }
     }
 
+    /// Opens a finished pack of these weights; None where there is none.
     fn open_pack(&mut self, plan: PackPlan, gone: bool) -> Result<Option<OpenPack>> {
-        let sources = self.pack_sources(plan.kind)?;
-        let id = FileId(self.catalogue.files.len());
-        let opened = OpenPack::open(self.dir(), plan, &sources, gone, id)?;
-        Ok(opened.map(|(pack, file)| {
-            self.catalogue.files.push(file);
-            pack
-        }))
+        let path = self.dir().join(plan.kind.file_name());
+        if !present(&path) {
+            return if gone { Err(unusable(&path, "is missing")) } else { Ok(None) };
+        }
+        let pack = PackFile::open(&path, &plan, Access::Cached)?;
+        let stamps = self.source_stamps(plan.kind)?;
+        pack.check_files(&stamps)?;
+        // A copy of a model has times of its own. What is gone has nothing to be compared with.
+        if !gone && pack.is_older(&stamps) {
+            pack.check_samples(&self.pack_sources(plan.kind)?)?;
+        }
+        let (pack, file) = OpenPack::new(pack, plan, gone, FileId(self.catalogue.files.len()))?;
+        self.catalogue.files.push(file);
+        Ok(Some(pack))
     }
 
     fn read_from(&mut self, kind: PackKind, pack: OpenPack) {

@@ -10,7 +10,7 @@ use crate::file::PositionedFile;
 
 const MAGIC: [u8; 8] = *b"SSPACK\r\n";
 /// Of the format. Files of another are packed anew.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Magic, version, bytes of a header copy.
 const PREAMBLE: usize = 16;
 /// Generation, length and checksum in front of a header.
@@ -97,6 +97,9 @@ impl Frame {
 
     /// Reads the preamble of a pack that should hold so many records.
     pub fn read(file: &PositionedFile, records: u64) -> Result<Frame> {
+        if file.is_empty() {
+            return Err(unusable(file.path(), "is empty"));
+        }
         if file.len() < ALIGN {
             return Err(unusable(file.path(), "is too short for a pack"));
         }

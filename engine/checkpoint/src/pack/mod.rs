@@ -11,7 +11,7 @@ mod source;
 
 pub use header::{Frame, PackHeader};
 pub(crate) use open::{OpenPack, Packs, without};
-pub use open::{PackFile, PackInfo};
+pub use open::{PackFile, PackInfo, damaged};
 pub use plan::{PackKind, PackPlan, PackRecord, Section, checksum};
 pub use reclaimed::Reclaimed;
 pub use row::RowForm;

@@ -1,13 +1,13 @@
 //! Owns: a pack on the disk, opened and held against what the model's files ask for.
-//! Refuses: packs of other models, of files that have changed, and packs that are not whole.
+//! Refuses: packs of other models, of files that hold something else, and packs that are not whole.
 //! Invariants: a [`PackFile`] has the plan's records and its length; nothing of it is trusted before its checksum matched.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
 use super::{Frame, PackHeader, PackKind, PackPlan, PackRecord, Source, checksum, unusable};
-use crate::config::present;
 use crate::error::{Error, Result};
 use crate::file::{Access, FileId, FileRange, PositionedFile};
 
@@ -63,12 +63,11 @@ impl PackFile {
         Ok(table)
     }
 
-    /// Refuses a pack that was made from other files than these. A file that was written since counts as another, unless
-    /// the originals are `gone`.
+    /// Refuses a pack that was made from other files than these: of other lengths, or with other tensors.
     ///
     /// # Errors
     /// [`Error::Pack`] with the file.
-    pub fn check_sources(&self, now: &[Source], gone: bool) -> Result<()> {
+    pub fn check_files(&self, now: &[Source]) -> Result<()> {
         let packed = &self.header.sources;
         let other = now.iter().zip(packed).find(|(now, packed)| packed.differs(now));
         let name = match other {
@@ -76,11 +75,28 @@ impl PackFile {
             None if now.len() != packed.len() => now.iter().chain(packed).last().map(|source| &source.name),
             None => None,
         };
-        if let Some(name) = name {
-            return Err(unusable(self.file.path(), format!("was made from another {name} than the one beside it")));
+        match name {
+            Some(name) => {
+                Err(unusable(self.file.path(), format!("was made from another {name} than the one beside it")))
+            }
+            None => Ok(()),
         }
-        match now.iter().zip(packed).find(|(now, packed)| !gone && packed.was_touched(now)) {
-            Some((now, _)) => Err(unusable(self.file.path(), format!("is older than the last change of {}", now.name))),
+    }
+
+    /// Whether one of these files was written or copied since, whatever it holds.
+    pub fn is_older(&self, now: &[Source]) -> bool {
+        now.iter().zip(&self.header.sources).any(|(now, packed)| packed.was_touched(now))
+    }
+
+    /// Refuses a pack that was made from other weights than these files hold, by their samples.
+    ///
+    /// # Errors
+    /// [`Error::Pack`] with the file.
+    pub fn check_samples(&self, now: &[Source]) -> Result<()> {
+        match now.iter().zip(&self.header.sources).find(|(now, packed)| !packed.holds_the_same(now)) {
+            Some((now, _)) => {
+                Err(unusable(self.file.path(), format!("was made from other weights than {} holds now", now.name)))
+            }
             None => Ok(()),
         }
     }
@@ -107,6 +123,8 @@ pub(crate) struct OpenPack {
     pub info: PackInfo,
     data_at: u64,
     table: Vec<u64>,
+    /// A bit for each record that matched its checksum since the pack was opened.
+    proved: Vec<AtomicU64>,
 }
 
 /// The packs that reads go to.
@@ -123,26 +141,14 @@ impl Packs {
 }
 
 impl OpenPack {
-    /// Opens a finished pack of these sources, which will be file number `id`. None where there is none.
-    pub fn open(
-        dir: &Path,
-        plan: PackPlan,
-        sources: &[Source],
-        gone: bool,
-        id: FileId,
-    ) -> Result<Option<(OpenPack, PositionedFile)>> {
-        let path = dir.join(plan.kind.file_name());
-        if !present(&path) {
-            return if gone { Err(unusable(&path, "is missing")) } else { Ok(None) };
-        }
-        let pack = PackFile::open(&path, &plan, Access::Cached)?;
-        let gone = gone || pack.header.reclaimed;
-        pack.check_sources(sources, gone)?;
+    /// Takes a pack that belongs to the model as file number `id`; `gone` says whether it alone holds its weights.
+    pub fn new(pack: PackFile, plan: PackPlan, gone: bool, id: FileId) -> Result<(OpenPack, PositionedFile)> {
         let table = pack.table()?;
         let PackFile { file, frame, .. } = pack;
         let info =
             PackInfo { name: plan.kind.file_name(), bytes: file.len(), records: plan.records(), reclaimed: gone };
-        Ok(Some((OpenPack { file: id, plan, info, data_at: frame.data_at(), table }, file)))
+        let proved = table.chunks(u64::BITS as usize).map(|_| AtomicU64::new(0)).collect();
+        Ok((OpenPack { file: id, plan, info, data_at: frame.data_at(), table, proved }, file))
     }
 
     /// `bytes` bytes from `skip` on of a record.
@@ -159,15 +165,25 @@ impl OpenPack {
     pub fn check(&self, path: &Path, record: &PackRecord, bytes: &[u8]) -> Result<()> {
         let packed = bytes.get(..record.bytes as usize).map(|bytes| checksum(record.number, bytes));
         if packed.is_some() && packed == self.sum(record) {
+            let (word, bit) = self.proof(record);
+            word.map(|word| word.fetch_or(bit, Ordering::Relaxed));
             Ok(())
         } else {
-            Err(self.damaged(path, self.plan.name(record)))
+            Err(damaged(path, self.plan.name(record), self.info.reclaimed))
         }
     }
 
-    /// The error for a record or row that is not what was packed.
-    pub fn damaged(&self, path: &Path, record: String) -> Error {
-        Error::PackedRecord { path: path.to_owned(), record }
+    /// Whether a record that nothing else holds has not matched its checksum yet.
+    pub fn is_unproved(&self, record: &PackRecord) -> bool {
+        let (word, bit) = self.proof(record);
+        self.info.reclaimed && word.is_none_or(|word| word.load(Ordering::Relaxed) & bit == 0)
+    }
+
+    /// The word of a record's bit, and the bit in it.
+    fn proof(&self, record: &PackRecord) -> (Option<&AtomicU64>, u64) {
+        let bits = u64::from(u64::BITS);
+        let word = usize::try_from(record.number / bits).ok().and_then(|word| self.proved.get(word));
+        (word, 1 << (record.number % bits))
     }
 
     fn sum(&self, record: &PackRecord) -> Option<u64> {
@@ -175,15 +191,28 @@ impl OpenPack {
     }
 }
 
+/// The error for a record or row of a pack that is not what was packed; `gone` says whether nothing else holds it.
+pub fn damaged(path: &Path, record: String, gone: bool) -> Error {
+    let (path, dir) = (path.to_owned(), path.parent().unwrap_or(path).to_owned());
+    if gone { Error::OnlyRecord { path, record } } else { Error::PackedRecord { path, record, dir } }
+}
+
 /// What to do about a pack that cannot be used: its originals are read, or there is nothing to read.
 pub(crate) fn without(error: Error, dir: &Path, kind: PackKind, gone: bool, warnings: &mut Vec<String>) -> Result<()> {
-    let problem = match error {
+    let dir = dir.display();
+    let (problem, then) = match error {
         Error::Pack { path, problem } if gone => return Err(Error::OnlyPack { path, problem, what: kind.what() }),
         error if gone => return Err(error),
-        Error::Pack { path, problem } => format!("{} {problem}", path.display()),
-        error => error.to_string(),
+        Error::Pack { path, problem } => {
+            (format!("{} {problem}", path.display()), format!("until `ss pack {dir}` packs them again"))
+        }
+        Error::NotAFile { path, found } => (
+            format!("{} is {found}, expected a file", path.display()),
+            format!("until you remove it and `ss pack {dir}` packs them"),
+        ),
+        // Nothing is known of what the file holds.
+        error => (error.to_string(), "as long as it cannot be read".into()),
     };
-    let dir = dir.display();
-    warnings.push(format!("{problem}; the original weights are read, until `ss pack {dir}` packs them again"));
+    warnings.push(format!("{problem}; the original weights are read, {then}"));
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Owns: what a weight file is known by, to tell whether a pack was made from it.
-//! Refuses: to read weights: length, header and time of the last change have to do.
-//! Invariants: two files with the same header hold the same tensors at the same places.
+//! Refuses: to read all weights: length, header and either the time of the last change or a sample have to do.
+//! Invariants: two files with the same header hold the same tensors at the same places; a copy of a file, which has a time
+//! of its own, has the same sample.
 
 use std::path::Path;
 use std::time::UNIX_EPOCH;
@@ -9,8 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::checksum;
 use crate::error::{Error, Result};
-use crate::file::PositionedFile;
+use crate::file::{FileRange, PositionedFile};
 use crate::header::header_bytes;
+use crate::sample::blocks;
 
 /// A weight file that records were packed from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,11 +25,13 @@ pub struct Source {
     pub header: u64,
     /// When it was last changed, in nanoseconds since 1970.
     pub modified: u64,
+    /// Checksum of a sample of what was packed of it; None where nobody needed it.
+    pub sample: Option<u64>,
 }
 
 impl Source {
-    /// What a file is known by now.
-    pub fn of(file: &PositionedFile) -> Result<Source> {
+    /// What a file is known by now, but for the sample.
+    pub(crate) fn of(file: &PositionedFile) -> Result<Source> {
         let path = file.path();
         let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified());
         let modified = modified.map_err(|cause| Error::io(path, "look at the age of the file", cause))?;
@@ -37,7 +41,19 @@ impl Source {
             bytes: file.len(),
             header: checksum(0, &header_bytes(file)?),
             modified: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
+            sample: None,
         })
+    }
+
+    /// The same with a sample of these ranges of the file.
+    pub(crate) fn with_sample(self, file: &PositionedFile, ranges: &[FileRange]) -> Result<Source> {
+        let (mut sum, mut block) = (0, Vec::new());
+        for (offset, bytes) in ranges.iter().flat_map(|range| blocks(range.offset, range.bytes)) {
+            block.resize(bytes, 0);
+            file.read_at(offset, &mut block)?;
+            sum = checksum(sum, &block);
+        }
+        Ok(Source { sample: Some(sum), ..self })
     }
 
     /// Whether it is another file: tensors elsewhere, or of another length.
@@ -45,9 +61,14 @@ impl Source {
         (&self.name, self.bytes, self.header) != (&now.name, now.bytes, now.header)
     }
 
-    /// Whether it was written since, whatever to.
+    /// Whether it was written or copied since, whatever it holds.
     pub fn was_touched(&self, now: &Source) -> bool {
         self.modified != now.modified
+    }
+
+    /// Whether it is known to hold the same, by the sample.
+    pub fn holds_the_same(&self, now: &Source) -> bool {
+        self.sample.is_some() && self.sample == now.sample
     }
 }
 

@@ -22,7 +22,7 @@ fn a_good_pack_is_verified_against_the_originals() {
     let model = Model::packed();
     let verified = check(&model).unwrap();
     assert_eq!(verified.len(), 2);
-    assert!(verified.iter().all(|pack| pack.against_originals && !pack.touched), "{verified:?}");
+    assert!(verified.iter().all(|pack| pack.against_originals), "{verified:?}");
     let none = check(&Model::new()).unwrap_err();
     assert!(matches!(none, Error::NotPacked { .. }) && none.to_string().contains("`ss pack "), "{none}");
 }
@@ -100,19 +100,33 @@ fn refused_with_a_warning(model: &Model, problem: &str) {
     check(model).unwrap();
 }
 
+/// Swaps the codes of a layer's experts for others, and tells in which file.
+fn swap_codes(model: &Model, layer: usize) -> String {
+    let checkpoint = model.originals();
+    let experts = checkpoint.experts(layer).unwrap();
+    let all = (0..experts.experts).map(|expert| experts.pieces(expert).next().unwrap().range);
+    let path = checkpoint.file(all.clone().next().unwrap().file).unwrap().path().to_owned();
+    let mut bytes = fs::read(&path).unwrap();
+    for range in all {
+        bytes[range.offset as usize..][..range.bytes as usize].iter_mut().for_each(|byte| *byte ^= 0x11);
+    }
+    fs::write(&path, bytes).unwrap();
+    path.file_name().unwrap().to_str().unwrap().to_owned()
+}
+
 #[test]
 fn a_pack_of_swapped_weights_is_not_read_and_is_packed_again() {
     let model = Model::packed();
-    let checkpoint = model.originals();
-    let codes = checkpoint.experts(2).unwrap().pieces(4).next().unwrap().range;
-    let name = checkpoint.file(codes.file).unwrap().path().file_name().unwrap().to_str().unwrap().to_owned();
-    model.flip(&name, codes.offset, 2);
+    let name = swap_codes(&model, 2);
     let warnings = model.open().unwrap().warnings().join("\n");
-    assert!(warnings.contains(&format!("experts.pack is older than the last change of {name}")), "{warnings}");
+    assert!(
+        warnings.contains(&format!("experts.pack was made from other weights than {name} holds now")),
+        "{warnings}"
+    );
     let changed = contents(&model.originals()).unwrap();
     assert!(contents(&model.open().unwrap()).unwrap() == changed && changed != *Model::contents());
     let differs = check(&model).unwrap_err().to_string();
-    assert!(differs.contains("expert 4 of layer 2 is not what the weight files hold now"), "{differs}");
+    assert!(differs.contains("expert 0 of layer 2 is not what the weight files hold now"), "{differs}");
 
     let packed = pack(&model.job(&SystemDisk), &mut |_, _| true).unwrap();
     assert_eq!(packed[0].written, 144);
@@ -120,18 +134,35 @@ fn a_pack_of_swapped_weights_is_not_read_and_is_packed_again() {
 }
 
 #[test]
-fn a_pack_beside_weights_that_were_only_copied_is_taken_over() {
+fn a_change_too_small_for_a_sample_is_found_when_the_model_is_packed_again() {
+    let model = Model::packed();
+    let checkpoint = model.originals();
+    let codes = checkpoint.experts(2).unwrap().pieces(4).next().unwrap().range;
+    let name = checkpoint.file(codes.file).unwrap().path().file_name().unwrap().to_str().unwrap().to_owned();
+    model.flip(&name, codes.offset + 9, 2);
+    let changed = contents(&model.originals()).unwrap();
+    let packed = pack(&model.job(&SystemDisk), &mut |_, _| true).unwrap();
+    assert_eq!(packed[0].written, 144);
+    assert!(contents(&model.open().unwrap()).unwrap() == changed && changed != *Model::contents());
+}
+
+#[test]
+fn the_copy_of_a_packed_model_is_read_from_its_packs() {
     let model = Model::packed();
     for file in fs::read_dir(model.dir()).unwrap() {
         let path = file.unwrap().path();
         let later = SystemTime::now() + Duration::from_secs(5);
         fs::OpenOptions::new().write(true).open(path).unwrap().set_modified(later).unwrap();
     }
-    assert!(model.in_use().is_empty());
-    assert!(check(&model).unwrap().iter().all(|pack| pack.touched));
+    assert_eq!(model.in_use().len(), 2);
+    assert_eq!(model.open().unwrap().warnings(), Model::new().open().unwrap().warnings());
+    check(&model).unwrap();
+    // Packing holds all of it against the originals once, and is not asked again.
     let packed = pack(&model.job(&SystemDisk), &mut |_, _| true).unwrap();
     assert!(packed.iter().all(|pack| pack.written == 0), "{packed:?}");
-    assert_eq!(model.in_use().len(), 2);
+    for kind in PackKind::ALL {
+        assert_eq!(opened(&model, kind).header.sources, model.originals().pack_sources(kind).unwrap());
+    }
 }
 
 #[test]
@@ -156,4 +187,41 @@ fn weights_that_change_during_packing_give_no_pack() {
     });
     assert!(matches!(changed, Err(Error::Changed { .. })), "{changed:?}");
     assert!(model.in_use().is_empty());
+}
+
+/// Gives a name of a pack to something that is no file.
+fn occupy(model: &Model, name: &str, with: &str) {
+    let _ = fs::remove_file(model.path(name));
+    let made = std::process::Command::new(with).arg(model.path(name)).status();
+    assert!(made.unwrap().success(), "{with}");
+}
+
+#[test]
+fn what_is_no_file_is_no_pack_and_is_never_removed() {
+    for (with, found) in [("mkdir", "a directory"), ("mkfifo", "neither a file nor a directory")] {
+        let model = Model::packed();
+        occupy(&model, "experts.pack", with);
+        let warnings = model.open().unwrap().warnings().join("\n");
+        assert!(warnings.contains(&format!("experts.pack is {found}, expected a file")), "{warnings}");
+        assert!(warnings.contains("until you remove it and `ss pack "), "{warnings}");
+        assert_eq!(model.in_use(), ["ngram.pack"]);
+        for refused in [check(&model).err(), pack(&model.job(&SystemDisk), &mut |_, _| true).err()] {
+            let refused = refused.unwrap().to_string();
+            assert!(refused.contains(&format!("experts.pack is {found}, expected a pack; remove it")), "{refused}");
+        }
+        assert!(!fs::metadata(model.path("experts.pack")).unwrap().is_file());
+
+        let model = Model::new();
+        occupy(&model, "ngram.pack.part", with);
+        let refused = pack(&model.job(&SystemDisk), &mut |_, _| true).unwrap_err().to_string();
+        assert!(refused.contains(&format!("ngram.pack.part is {found}, expected a pack")), "{refused}");
+        assert!(!model.path("experts.pack").exists(), "nothing is begun");
+    }
+}
+
+#[test]
+fn an_empty_pack_is_called_so_and_packed_again() {
+    let model = Model::packed();
+    fs::write(model.path("experts.pack"), "").unwrap();
+    refused_with_a_warning(&model, "experts.pack is empty");
 }

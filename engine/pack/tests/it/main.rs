@@ -9,4 +9,5 @@ mod crash;
 mod damage;
 mod pack;
 mod reclaim;
+mod repair;
 mod support;

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use ss_checkpoint::{Checkpoint, OpenOptions, Reclaimed};
+use ss_checkpoint::{Access, Checkpoint, OpenOptions, PackFile, PackKind, Reclaimed};
 use ss_pack::{Error, Freed, Job, SystemDisk, pack, reclaim, verify};
 
 use crate::support::{Model, Poor, contents};
@@ -45,7 +45,7 @@ fn the_space_comes_back_and_the_model_reads_from_its_packs_alone() {
         assert!(kept == Model::new().originals().read_linear(base).unwrap(), "{base} was changed");
     }
     let verified = verify(&model.job(&SystemDisk), &mut |_, _| true).unwrap();
-    assert!(verified.iter().all(|pack| !pack.against_originals && !pack.touched), "{verified:?}");
+    assert!(verified.iter().all(|pack| !pack.against_originals), "{verified:?}");
     let again = pack(&model.job(&SystemDisk), &mut |_, _| true).unwrap();
     assert!(again.iter().all(|pack| pack.written == 0), "{again:?}");
 
@@ -104,6 +104,58 @@ fn a_pack_that_is_lost_with_what_says_so_never_becomes_zeros() {
 }
 
 #[test]
+fn a_record_that_nothing_else_holds_is_looked_at_when_it_is_first_used() {
+    let model = Model::packed();
+    let plan = model.originals().pack_plan(PackKind::Experts).unwrap();
+    let file = PackFile::open(&model.path("experts.pack"), &plan, Access::Cached).unwrap();
+    let damage = |expert| {
+        model.flip("experts.pack", file.frame.data_at() + plan.find(6, expert).unwrap().offset + 1000, 3);
+    };
+    let read = |checkpoint: &Checkpoint, expert| {
+        let mut slot = vec![0; checkpoint.expert_layout().bytes as usize];
+        checkpoint.read_expert(6, expert, &mut slot)
+    };
+    let packed = model.open().unwrap();
+    if reclaimed(&model).is_none() {
+        return;
+    }
+    let (alone, options) = (model.open().unwrap(), OpenOptions { check_records: true, ..OpenOptions::default() });
+    let always = Checkpoint::open_with(model.dir(), options).unwrap();
+    for checkpoint in [&alone, &always] {
+        read(checkpoint, 10).unwrap();
+    }
+    damage(10);
+    damage(11);
+    assert!(read(&packed, 11).is_ok(), "an original was there when it was opened: verifying is for that");
+    let refused = read(&alone, 11).unwrap_err().to_string();
+    assert!(
+        refused.contains("expert 11 of layer 6 is not what was packed") && refused.contains("nothing else holds it")
+    );
+    assert!(read(&alone, 11).is_err(), "it never becomes good");
+    assert!(read(&alone, 10).is_ok(), "it was good once");
+    assert!(read(&always, 10).is_err());
+}
+
+#[test]
+fn a_model_that_lost_everything_that_tells_of_its_rows_is_refused() {
+    let model = Model::packed();
+    if reclaimed(&model).is_none() {
+        return;
+    }
+    model.open().unwrap().check_ngram_filled(0).unwrap();
+    for lost in ["experts.pack", "ngram.pack", Reclaimed::FILE] {
+        fs::remove_file(model.path(lost)).unwrap();
+    }
+    let checkpoint = model.open().unwrap();
+    let refused = checkpoint.check_ngram_filled(0).unwrap_err().to_string();
+    assert!(refused.contains("shard_0.scales holds nothing but zeros") && refused.contains("`ss pack --reclaim`"));
+    let job = Job { kinds: &[PackKind::Ngram], ..model.job(&SystemDisk) };
+    let refused = pack(&job, &mut |_, _| true).unwrap_err().to_string();
+    assert!(refused.contains("holds nothing but zeros"), "{refused}");
+    Model::new().originals().check_ngram_filled(0).unwrap();
+}
+
+#[test]
 fn two_at_once_do_not_give_back_the_same_space() {
     let model = Model::packed();
     let held = fs::File::open(model.path("ngram.pack")).unwrap();
@@ -133,7 +185,7 @@ fn nothing_goes_before_every_pack_was_verified() {
 #[test]
 fn only_what_is_packed_goes() {
     let model = Model::new();
-    let job = Job { kinds: &[ss_checkpoint::PackKind::Experts], ..model.job(&SystemDisk) };
+    let job = Job { kinds: &[PackKind::Experts], ..model.job(&SystemDisk) };
     pack(&job, &mut |_, _| true).unwrap();
     if reclaimed(&model).is_none() {
         return;
@@ -150,7 +202,7 @@ fn only_what_is_packed_goes() {
 #[test]
 fn the_pack_that_keeps_its_originals_is_still_read() {
     let model = Model::packed();
-    let job = Job { kinds: &[ss_checkpoint::PackKind::Experts], ..model.job(&SystemDisk) };
+    let job = Job { kinds: &[PackKind::Experts], ..model.job(&SystemDisk) };
     if let Err(error) = reclaim(&job, &mut |_, _| true) {
         return left_alone(&model, &error);
     }

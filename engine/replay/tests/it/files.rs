@@ -94,6 +94,8 @@ fn hostile_files_are_refused_in_one_sentence() {
         (refused(|bytes| put(bytes, 12, u32::MAX)), "4294967295 layers of 16 experts, 4 a token".to_owned()),
         (refused(|bytes| put(bytes, 16, 0)), "3 layers of 0 experts".to_owned()),
         (refused(|bytes| put(bytes, 20, 17)), "17 a token".to_owned()),
+        (refused(|bytes| put(bytes, 28, 0)), "it speaks of experts of 0 bytes".to_owned()),
+        (refused(|bytes| put(bytes, 28, u32::MAX)), "it speaks of experts of 18446744069414584320 bytes".to_owned()),
         (refused(|bytes| put(bytes, HEADER + 8, 2)), damaged("is of kind 2, expected 0 or 1")),
         (refused(|bytes| put(bytes, first_choice, 16)), damaged("chose expert 16 in layer 0, which has 16")),
         (refused(|bytes| put(bytes, first_choice + 8, 5 << 16 | 5)), damaged("chose expert 5 twice in layer 1")),

@@ -6,7 +6,7 @@ use crate::{one_layer, random, token};
 
 /// Hits of a trace, all tokens counted.
 fn hits(trace: &Trace, policy: Policy, slots: u32) -> u64 {
-    simulate(trace, policy, slots).unwrap().cold.hits
+    simulate(trace, policy, slots, &mut |_, _| ()).unwrap().cold.hits
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_pool_for_everything_misses_each_record_once_whatever_the_policy() {
     records.sort_unstable();
     records.dedup();
     for policy in Policy::ALL {
-        let outcome = simulate(&trace, policy, 48).unwrap();
+        let outcome = simulate(&trace, policy, 48, &mut |_, _| ()).unwrap();
         assert_eq!(outcome.cold.misses, records.len() as u64, "{policy}");
         assert_eq!(outcome.cold.hits + outcome.cold.misses, 600);
     }
@@ -100,7 +100,7 @@ fn a_layer_s_own_choices_are_held_while_it_runs() {
     for policy in Policy::ALL {
         assert_eq!(hits(&trace, policy, 2), 2, "{policy}");
     }
-    let error = simulate(&trace, Policy::Clock, 1).unwrap_err();
+    let error = simulate(&trace, Policy::Clock, 1, &mut |_, _| ()).unwrap_err();
     assert!(matches!(error, Error::TooFewSlots { slots: 1, choices: 2 }), "{error}");
 }
 
@@ -109,18 +109,18 @@ fn rows_of_one_pass_ask_for_an_expert_once() {
     let mut trace = one_layer(6, &[&[0, 1]]);
     trace.push(&token(7, &[2, 3]));
     trace.push(&token(7, &[3, 4]));
-    let Counts { tokens, hits, misses } = simulate(&trace, Policy::Lru, 3).unwrap().cold;
+    let Counts { tokens, hits, misses } = simulate(&trace, Policy::Lru, 3, &mut |_, _| ()).unwrap().cold;
     assert_eq!((tokens, hits, misses), (3, 0, 5), "three experts in one pass, which fit");
     // Two slots: the three come in two groups, and the count is the same.
-    assert_eq!(simulate(&trace, Policy::Lru, 2).unwrap().cold.misses, 5);
+    assert_eq!(simulate(&trace, Policy::Lru, 2, &mut |_, _| ()).unwrap().cold.misses, 5);
 }
 
 #[test]
 fn counting_begins_behind_the_token_that_filled_the_pool_or_with_the_second_half() {
     let trace = one_layer(6, &[&[0], &[1], &[2], &[0], &[1], &[2], &[3], &[3]]);
-    let full_early = simulate(&trace, Policy::Lru, 2).unwrap().warm;
+    let full_early = simulate(&trace, Policy::Lru, 2, &mut |_, _| ()).unwrap().warm;
     assert_eq!((full_early.tokens, full_early.misses), (6, 5));
-    let never_full = simulate(&trace, Policy::Lru, 6).unwrap().warm;
+    let never_full = simulate(&trace, Policy::Lru, 6, &mut |_, _| ()).unwrap().warm;
     assert_eq!((never_full.tokens, never_full.hits, never_full.misses), (4, 3, 1));
     assert_eq!(never_full.bytes_a_token(10), 2.5);
     assert_eq!(never_full.hit_rate(), 0.75);
@@ -129,7 +129,7 @@ fn counting_begins_behind_the_token_that_filled_the_pool_or_with_the_second_half
 #[test]
 fn a_made_up_trace_is_as_skewed_as_it_says_and_lasts_as_asked() {
     let shape = Shape { layers: 2, experts: 512, choices: 10, record_bytes: 1 };
-    let made = |persistence, seed| Made { shape, tokens: 400, seed, persistence }.trace();
+    let made = |persistence, seed| Made { shape, tokens: 400, seed, persistence }.trace(&mut |_, _| ());
     let (fleeting, lasting) = (made(0.0, 1), made(0.8, 1));
     for trace in [&fleeting, &lasting] {
         assert!((0.62..0.8).contains(&trace.figures.favoured()), "{}", trace.figures.favoured());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use ss_checkpoint::{Checkpoint, LayerKind, NormConvention};
+use ss_checkpoint::{Checkpoint, LayerKind, NormConvention, SPARSE_NGRAMS};
 use ss_synth::{Error, NgramRows, Order, Plan, Source, WriteOptions, write};
 
 use crate::{Made, make};
@@ -68,8 +68,51 @@ fn a_disk_without_room_is_refused_with_both_figures_and_nothing_is_left() {
     let text = refused.to_string();
     assert!(text.contains(&needed.to_string()) && text.contains("1000000 are free"), "{text}");
     assert!(!dir.exists());
-    // The same disk with as much as is needed.
+    // The same disk with as much as is needed, which is what is there then.
     make(&small(), &dir, WriteOptions { threads: 1, free: Some(needed) }).unwrap();
+    let all: usize = contents(&dir).values().map(Vec::len).sum();
+    assert_eq!(all as u64 - Plan::new(&small()).unwrap().holes(), needed);
+}
+
+#[test]
+fn rows_that_are_holes_are_said_to_be_and_are_no_damage() {
+    let sparse = Made::of(&small());
+    assert_eq!(sparse.open().config()[SPARSE_NGRAMS], true);
+    sparse.open().check_ngram_filled(0).unwrap();
+    let full = Made::of(&Order { ngrams: NgramRows::Full, ..small() });
+    assert!(full.open().config().get(SPARSE_NGRAMS).is_none());
+    full.open().check_ngram_filled(0).unwrap();
+    // The geometry of a sparse model is no reason for another one to be sparse.
+    let source = Source::File(sparse.dir());
+    let copied = Made::of(&Order { source, ngrams: NgramRows::Full, ..small() });
+    assert!(copied.open().config().get(SPARSE_NGRAMS).is_none());
+    // Zeros that nobody speaks of are lost rows.
+    let path = sparse.dir().join("config.json");
+    let config = fs::read_to_string(&path).unwrap().replace(SPARSE_NGRAMS, "something_else");
+    fs::write(&path, config).unwrap();
+    let refused = sparse.open().check_ngram_filled(0).unwrap_err().to_string();
+    assert!(refused.contains(".scales holds nothing but zeros"), "{refused}");
+}
+
+#[test]
+fn who_is_killed_leaves_what_is_known_for_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("killed");
+    let plan = Plan::new(&small()).unwrap();
+    let seen = std::cell::RefCell::new(BTreeMap::new());
+    write(&plan, &dir, WriteOptions::default(), &|| false, &mut |_, _| {
+        if seen.borrow().is_empty() {
+            seen.replace(contents(&dir));
+        }
+    })
+    .unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    fs::create_dir(&dir).unwrap();
+    seen.take().iter().for_each(|(name, bytes)| fs::write(dir.join(name), bytes).unwrap());
+    let refused = make(&small(), &dir, WriteOptions::default()).unwrap_err().to_string();
+    assert!(refused.contains("killed is what an `ss synth` that was cut short has left"), "{refused}");
+    let refused = Checkpoint::open(&dir).unwrap_err().to_string();
+    assert!(refused.contains("index.json is missing: what writes this model has not finished, or was cut short"));
 }
 
 #[test]
