@@ -220,8 +220,10 @@ impl Rider<'_> {
             forecasts.push((layer, forecast));
             tail = rest;
         }
-        // Everything submitted is finished now, so that slots may be taken.
+        // Everything submitted is finished now, so that slots may be taken, and what has landed meanwhile is there for the
+        // router that missed it.
         self.experts.release();
+        self.experts.admit_early();
         let missed = control.halted().and_then(|layer| marks.iter().position(|mark| mark.layer == layer));
         let chose = missed.map_or(marks.len(), |mark| mark + 1);
         tail = self.tell(marks, chose, &control, tail)?;
@@ -229,30 +231,27 @@ impl Rider<'_> {
             self.experts.found(mark.layer, &distinct(control.choices(mark.layer, self.geometry.experts)?));
             self.lookups.span.see(false);
         }
-        let outcome = match missed {
-            None if last => Outcome::Over(bytemuck::cast_slice(tail).to_vec()),
-            None => {
-                // What the last router found is computed by the next stretch.
-                if let Some(mark) = marks.last() {
-                    let choices = control.choices(mark.layer, self.geometry.experts)?;
-                    self.experts.hold(mark.layer, &distinct(choices));
-                }
-                Outcome::At(until)
-            }
-            Some(mark) => {
-                self.lookups.span.see(true);
-                self.lookups.clear(self.backend)?;
-                let here = Here { op: marks[mark].after, mark: from.mark + mark + 1 };
-                let choices = control.choices(marks[mark].layer, self.geometry.experts)?;
-                Outcome::At(self.bring(listing, marks[mark].layer, here, choices)?)
-            }
-        };
-        let ran = marks.get(missed.unwrap_or(marks.len().saturating_sub(1))).map_or(0, |mark| mark.layer);
         // Forecasts for layers that have chosen since are of no use any more.
-        for (layer, forecast) in forecasts.into_iter().filter(|(layer, _)| *layer == ran + 1) {
-            self.experts.forecast(layer, &self.candidates(forecast))?;
-        }
-        Ok(outcome)
+        let ran = marks.get(missed.unwrap_or(marks.len().saturating_sub(1))).map_or(0, |mark| mark.layer);
+        let expected = forecasts.into_iter().find(|(layer, _)| *layer == ran + 1);
+        let expected = expected.map(|(layer, forecast)| (layer, self.candidates(forecast)));
+        let Some(mark) = missed else {
+            // What the last router found is computed by the next stretch.
+            if let Some(mark) = marks.last().filter(|_| !last) {
+                let choices = control.choices(mark.layer, self.geometry.experts)?;
+                self.experts.hold(mark.layer, &distinct(choices));
+            }
+            if let Some((layer, candidates)) = &expected {
+                self.experts.forecast(*layer, candidates)?;
+            }
+            return Ok(if last { Outcome::Over(bytemuck::cast_slice(tail).to_vec()) } else { Outcome::At(until) });
+        };
+        self.lookups.span.see(true);
+        self.lookups.clear(self.backend)?;
+        let here = Here { op: marks[mark].after, mark: from.mark + mark + 1 };
+        let missed = Missed { layer: marks[mark].layer, here, expected };
+        let choices = control.choices(missed.layer, self.geometry.experts)?;
+        Ok(Outcome::At(self.bring(listing, &missed, choices)?))
     }
 
     /// Tells what the first `chose` of some routers chose, if somebody wants to know; gives what follows their weights.
@@ -294,7 +293,9 @@ impl Rider<'_> {
     }
 
     /// Brings what a router missed; returns where the list goes on.
-    fn bring(&mut self, listing: &Listing, layer: u32, here: Here, choices: &[u32]) -> Result<Here> {
+    fn bring(&mut self, listing: &Listing, missed: &Missed, choices: &[u32]) -> Result<Here> {
+        let &Missed { layer, here, ref expected } = missed;
+        let expected = expected.as_ref().map(|(layer, candidates)| (*layer, &candidates[..]));
         let (experts, lane) = (self.geometry.experts, crate::model::lane(self.rows.form));
         let groups = self.experts.groups(layer, &distinct(choices));
         let halves = listing.list.part(here.op, here.op + HALVES);
@@ -303,6 +304,9 @@ impl Rider<'_> {
             let (backend, cancel) = (self.backend, self.cancel);
             Groups { backend, experts: self.experts, slots, lane, cancel, count: experts }
                 .run(layer, choices, halves)?;
+            if let Some((layer, candidates)) = expected {
+                self.experts.forecast(layer, candidates)?;
+            }
             return Ok(Here { op: here.op + HALVES, ..here });
         };
         let (backend, slots) = (self.backend, &self.slots);
@@ -313,11 +317,20 @@ impl Rider<'_> {
             backend.submit(halves)?;
             Ok(())
         };
-        let late = self.experts.acquire_beside(layer, group, lane, early)?;
+        let late = self.experts.acquire_beside(layer, group, lane, expected, early)?;
         let table = slots_of(choices, late.into_iter(), experts);
         backend.upload(slots, 0, bytemuck::cast_slice(&table))?;
         Ok(here)
     }
+}
+
+/// A router that missed.
+struct Missed {
+    layer: u32,
+    /// Where the list goes on behind it.
+    here: Here,
+    /// What the layer behind it is expected to choose.
+    expected: Option<(u32, Vec<Candidate>)>,
 }
 
 const WORD: usize = size_of::<u32>();

@@ -1,7 +1,7 @@
 //! Owns: where reads that are made early stand between those who ask for them and the lanes: which are queued, under way
 //! and ended, and whether reads may begin at all (engine.md 5.6).
 //! Refuses: threads, bytes and slots; it is a table that its owner locks.
-//! Invariants: a read is taken by one lane or taken back, never both; none begins while a demand is under way.
+//! Invariants: a read is taken by one lane or taken back, never both; none begins while something demanded waits to begin.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,7 +27,7 @@ pub(crate) struct Desk<J> {
     /// Reads that come after all in the queue.
     late: VecDeque<(ExpertId, J)>,
     progress: BTreeMap<ExpertId, Progress>,
-    /// Demands under way.
+    /// Demands of which something waits to begin.
     demands: usize,
     /// Lanes that are at work.
     busy: usize,
@@ -54,7 +54,12 @@ impl<J> Desk<J> {
 
     /// Reads that are queued or on a lane: as many lanes are of use.
     pub fn load(&self) -> usize {
-        self.queue.len() + self.late.len() + self.busy
+        self.queued() + self.busy
+    }
+
+    /// Reads that wait for a lane.
+    pub fn queued(&self) -> usize {
+        self.queue.len() + self.late.len()
     }
 
     /// The next read for a lane, unless a demand goes first.
@@ -110,7 +115,7 @@ impl<J> Desk<J> {
         self.demands += 1;
     }
 
-    /// A demand is over.
+    /// All of a demand has begun, or it is over.
     pub fn demand_over(&mut self) {
         self.demands -= 1;
     }
@@ -124,7 +129,7 @@ impl<J> Desk<J> {
 
     /// What waits for a lane.
     #[cfg(test)]
-    pub fn queued(&mut self) -> impl Iterator<Item = &mut J> {
+    pub fn queued_jobs(&mut self) -> impl Iterator<Item = &mut J> {
         self.queue.iter_mut().chain(&mut self.late).map(|(_, job)| job)
     }
 }

@@ -12,8 +12,8 @@ use std::time::Instant;
 use ss_backend::{Backend, Pool, SlotWriter};
 use ss_checkpoint::{Checkpoint, ExpertFiles, Piece, check_record};
 
-use crate::lanes::Read;
-use crate::lookahead::{Job, Lookahead};
+use crate::lanes::{Beside, Read};
+use crate::lookahead::{Demand, Job, Lookahead};
 use crate::ram::RamRecords;
 use crate::tickets::Tickets;
 use crate::{
@@ -111,9 +111,10 @@ impl ExpertCache {
             reserve: options.lookahead.reserve.min(options.slots as usize / SPARED_SHARE),
             ..options.lookahead
         };
+        let lanes_ahead = Lanes::new(LaneCounts::new(lookahead.lanes, lookahead.lanes)?);
         Ok(ExpertCache {
             table: SlotTable::new(layers, geometry.experts, options.slots, policy),
-            ahead: Lookahead::new(backend.clone(), checkpoint.clone(), source.clone(), ram.clone(), lookahead.lanes),
+            ahead: Lookahead::new(backend.clone(), checkpoint.clone(), source.clone(), ram.clone(), lanes_ahead),
             lookahead,
             tickets: Tickets::new(checkpoint.expert_layout().bytes),
             uses: Uses::new(layers, geometry.experts),
@@ -201,7 +202,7 @@ impl ExpertCache {
 
     /// Goes on reading the hot set, a few records at a time.
     fn warm_on(&mut self) {
-        while self.tickets.warming() < self.lookahead.reserve.min(self.lookahead.lanes) {
+        while self.tickets.warming() < self.lookahead.reserve.min(self.lookahead.lanes.into()) {
             let Some(id) = self.hot.pop_front() else { return };
             let Some(slot) = self.tickets.open_hot(id, &mut self.table) else { continue };
             if self.issue(id, slot, true).is_err() {
@@ -274,21 +275,24 @@ impl ExpertCache {
         self.uses.count(layer, experts);
         self.join(layer, experts);
         let claim = self.table.claim(layer, experts)?;
-        self.fill(&claim, lane, || Ok(()))?;
+        let demand = self.demand(&claim);
+        self.fill(&claim, lane, demand, || Ok(()))?;
         Ok(self.handed_out(claim.slots, &claim.misses))
     }
 
     /// As [`ExpertCache::acquire`], with something to do for those that have a slot while the others are read (engine.md
     /// 5.4): `early` gets them as pairs of expert and slot. Returns the pairs that it did not get: all of them, `early` not
-    /// being called, when there is nothing to read or nothing to do beside.
+    /// being called, when there is nothing to read or nothing to do beside. What a forecast expects of another layer is asked
+    /// for behind this layer's own: its reads begin as soon as no record of this layer waits for a lane.
     ///
     /// # Errors
-    /// As [`ExpertCache::acquire`], and that of `early`.
+    /// As [`ExpertCache::acquire`] and [`ExpertCache::forecast`], and that of `early`.
     pub fn acquire_beside(
         &mut self,
         layer: u32,
         experts: &[u32],
         lane: Lane,
+        forecast: Option<(u32, &[Candidate])>,
         early: impl FnOnce(&[(u32, u32)]) -> ss_backend::Result<()>,
     ) -> Result<Vec<(u32, u32)>> {
         self.uses.count(layer, experts);
@@ -296,6 +300,11 @@ impl ExpertCache {
         let (joined, wanted): (Vec<u32>, Vec<u32>) =
             experts.iter().partition(|&&expert| self.is_on_its_way(ExpertId { layer, expert }));
         let claim = self.table.claim(layer, &wanted)?;
+        let demand = self.demand(&claim);
+        if let Some(Err(error)) = forecast.map(|(layer, candidates)| self.forecast(layer, candidates)) {
+            self.table.abandon(&claim);
+            return Err(error);
+        }
         let slots = self.handed_out(claim.slots.clone(), &claim.misses);
         let (mut late, ready): (Vec<_>, Vec<_>) = (wanted.iter().copied().zip(slots))
             .partition(|(expert, _)| claim.misses.iter().any(|miss| miss.id.expert == *expert));
@@ -306,12 +315,13 @@ impl ExpertCache {
         if claim.misses.is_empty() && !idle {
             self.held_by(&claim, || Ok(early(&ready)?))?;
         } else {
-            self.fill(&claim, lane, || if idle { Ok(()) } else { Ok(early(&ready)?) })?;
+            self.fill(&claim, lane, demand, || if idle { Ok(()) } else { Ok(early(&ready)?) })?;
         }
         self.join(layer, &joined);
         if !joined.is_empty() {
             let claim = self.table.claim(layer, &joined)?;
-            self.fill(&claim, lane, || Ok(()))?;
+            let demand = self.demand(&claim);
+            self.fill(&claim, lane, demand, || Ok(()))?;
             late.extend(joined.into_iter().zip(claim.slots));
         }
         Ok(late)
@@ -347,15 +357,26 @@ impl ExpertCache {
         Ok(())
     }
 
-    /// Reads the misses of a claim, doing something `beside`, and publishes it.
-    fn fill(&mut self, claim: &Claim, lane: Lane, beside: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Holds back reads that nobody waits for, if a claim has something to read.
+    fn demand(&self, claim: &Claim) -> Option<Demand> {
+        (!claim.misses.is_empty()).then(|| self.ahead.yield_to_demand())
+    }
+
+    /// Reads the misses of a claim, doing something `beside`, and publishes it. The `demand` is over when all have begun.
+    fn fill(
+        &mut self,
+        claim: &Claim,
+        lane: Lane,
+        demand: Option<Demand>,
+        beside: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let misses = claim.misses.len() as u64;
         self.counters.hits += claim.slots.len() as u64 - misses;
         self.counters.misses += misses;
         self.counters.evictions += claim.misses.iter().filter(|miss| miss.evicted).count() as u64;
         if misses > 0 {
-            let _demand = self.ahead.yield_to_demand();
             let started = Instant::now();
+            let beside = Beside { begun: move || drop(demand), caller: beside };
             let brought = self.bring(&self.pool, &claim.misses, lane, beside);
             self.counters.waited += started.elapsed();
             match brought {
@@ -391,7 +412,7 @@ impl ExpertCache {
         self.counters.misses += misses.len() as u64;
         let _demand = self.ahead.yield_to_demand();
         let started = Instant::now();
-        let read = self.bring(pool, &misses, Lane::Bulk, || Ok(()));
+        let read = self.bring(pool, &misses, Lane::Bulk, Beside { begun: || (), caller: || Ok(()) });
         self.counters.waited += started.elapsed();
         self.counters.bytes_read += read?;
         self.counters.records += misses.len() as u64;
@@ -408,7 +429,13 @@ impl ExpertCache {
 
     /// Reads records into their slots, doing something `beside`, and returns the number of bytes. A record that somebody
     /// waits for is on its way to its slot while others are still being read.
-    fn bring(&self, pool: &Pool, misses: &[Miss], lane: Lane, beside: impl FnOnce() -> Result<()>) -> Result<u64> {
+    fn bring(
+        &self,
+        pool: &Pool,
+        misses: &[Miss],
+        lane: Lane,
+        beside: Beside<impl FnOnce() + Send, impl FnOnce() -> Result<()>>,
+    ) -> Result<u64> {
         let mut records = Vec::with_capacity(misses.len());
         for miss in misses.iter().filter(|miss| !self.skips(miss)) {
             records.push((self.backend.open_slot(pool, miss.slot)?, miss));

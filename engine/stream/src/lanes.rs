@@ -132,16 +132,16 @@ impl Lanes {
     /// Of the failures that happened, that of the earliest item.
     pub(crate) fn run<T: Send>(&self, lane: Lane, items: Vec<T>, work: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
         let helpers = self.0.counts.of(lane).min(items.len()).saturating_sub(1);
-        self.run_with(lane, items, work, helpers, || Ok(()))
+        self.run_with(lane, items, work, helpers, Beside { begun: || (), caller: || Ok(()) })
     }
 
-    /// As [`Lanes::run`], with something for the caller to do before it becomes a lane itself.
+    /// As [`Lanes::run`], with something to do beside.
     pub(crate) fn run_beside<T: Send>(
         &self,
         lane: Lane,
         items: Vec<T>,
         work: impl Fn(T) -> Result<()> + Sync,
-        beside: impl FnOnce() -> Result<()>,
+        beside: Beside<impl FnOnce() + Send, impl FnOnce() -> Result<()>>,
     ) -> Result<()> {
         let helpers = self.0.counts.of(lane).saturating_sub(1).min(items.len());
         self.run_with(lane, items, work, helpers, beside)
@@ -153,13 +153,15 @@ impl Lanes {
         items: Vec<T>,
         work: impl Fn(T) -> Result<()> + Sync,
         helpers: usize,
-        beside: impl FnOnce() -> Result<()>,
+        beside: Beside<impl FnOnce() + Send, impl FnOnce() -> Result<()>>,
     ) -> Result<()> {
+        let Beside { begun, caller: beside } = beside;
         let queue = Queue {
             left: Mutex::new(items.into_iter().enumerate()),
             failure: Mutex::new(None),
             helpers: AtomicUsize::new(helpers),
             work,
+            begun: Mutex::new(Some(begun)),
         };
         let aside = if helpers == 0 {
             let aside = beside();
@@ -201,21 +203,32 @@ impl Pools {
     }
 }
 
+/// What is done beside the items of a call.
+pub(crate) struct Beside<B, C> {
+    /// As soon as no item waits for a lane any more, by the lane that took the last; not at all where none was taken.
+    pub begun: B,
+    /// By the caller, before it becomes a lane itself.
+    pub caller: C,
+}
+
 /// The items of one call.
-struct Queue<I: Iterator, F> {
+struct Queue<I: Iterator, F, B> {
     left: Mutex<I>,
     /// The failure of the earliest item so far.
     failure: Mutex<Option<(usize, Error)>>,
     /// Lanes that may still be woken.
     helpers: AtomicUsize,
     work: F,
+    /// See [`Beside`].
+    begun: Mutex<Option<B>>,
 }
 
-impl<T, I, F> Queue<I, F>
+impl<T, I, F, B> Queue<I, F, B>
 where
     T: Send,
     I: ExactSizeIterator<Item = (usize, T)> + Send,
     F: Fn(T) -> Result<()> + Sync,
+    B: FnOnce() + Send,
 {
     fn take_part<'s>(&'s self, scope: &Scope<'s>) {
         self.wake(scope);
@@ -237,14 +250,26 @@ where
 
     fn drain(&self) {
         loop {
-            // A statement of its own, so that the lock is gone before the work begins.
-            let next = lock(&self.left).next();
-            let Some((place, item)) = next else { return };
+            let Some((place, item)) = self.take() else { return };
             if let Err(error) = (self.work)(item) {
                 self.fail(place, error);
                 return;
             }
         }
+    }
+
+    /// The next item; behind the last, all have begun.
+    fn take(&self) -> Option<(usize, T)> {
+        let mut left = lock(&self.left);
+        let next = left.next()?;
+        let last = left.len() == 0;
+        // The lock is gone before anything is done.
+        drop(left);
+        let begun = if last { lock(&self.begun).take() } else { None };
+        if let Some(begun) = begun {
+            begun();
+        }
+        Some(next)
     }
 
     fn fail(&self, place: usize, error: Error) {

@@ -14,7 +14,7 @@ use ss_checkpoint::{Checkpoint, Piece};
 use crate::desk::Desk;
 use crate::experts::{carve, check};
 use crate::ram::{RamRecords, Room};
-use crate::{ExpertId, RecordSource, Result};
+use crate::{ExpertId, Lane, Lanes, RecordSource, Result};
 
 /// How records are read early.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,8 +26,8 @@ pub struct LookaheadOptions {
     pub margin: f32,
     /// Most records of a layer.
     pub per_layer: usize,
-    /// Reads at once.
-    pub lanes: usize,
+    /// Records that are read at once, all pieces of a record together.
+    pub lanes: u16,
     /// Most slots that may wait for records at once; a small pool spares an eighth.
     pub reserve: usize,
 }
@@ -79,7 +79,6 @@ pub(crate) struct Job {
 pub(crate) struct Lookahead {
     shared: Arc<Shared>,
     lanes: Vec<JoinHandle<()>>,
-    most_lanes: usize,
 }
 
 struct Shared {
@@ -87,6 +86,8 @@ struct Shared {
     source: Arc<dyn RecordSource>,
     ram: Option<Arc<RamRecords>>,
     checkpoint: Arc<Checkpoint>,
+    /// Those of the pieces of a record, so that it costs the latency of one.
+    pieces: Lanes,
     desk: Mutex<Desk<Job>>,
     /// Set once, when the last job is over.
     over: AtomicBool,
@@ -103,24 +104,25 @@ impl Lookahead {
         checkpoint: Arc<Checkpoint>,
         source: Arc<dyn RecordSource>,
         ram: Option<Arc<RamRecords>>,
-        most_lanes: usize,
+        pieces: Lanes,
     ) -> Self {
         let shared = Arc::new(Shared {
             backend,
             checkpoint,
             source,
             ram,
+            pieces,
             desk: Mutex::default(),
             over: AtomicBool::new(false),
             work: Condvar::new(),
             done: Condvar::new(),
         });
-        Lookahead { shared, lanes: Vec::new(), most_lanes: most_lanes.max(1) }
+        Lookahead { shared, lanes: Vec::new() }
     }
 
     /// Queues a job. Where a lane that it needs cannot be started it is not queued, so that its slot is the caller's again.
     pub fn issue(&mut self, id: ExpertId, job: Job) -> Result<()> {
-        let wanted = (self.desk().load() + 1).min(self.most_lanes);
+        let wanted = (self.desk().load() + 1).min(self.shared.pieces.counts().of(AHEAD));
         while self.lanes.len() < wanted {
             let (shared, number) = (self.shared.clone(), self.lanes.len());
             let lane = std::thread::Builder::new()
@@ -178,13 +180,20 @@ impl Drop for Lookahead {
     }
 }
 
-/// A demand under way.
+/// Of the lanes that lookahead has for itself, these: nobody waits for what they read.
+const AHEAD: Lane = Lane::Bulk;
+
+/// A demand of which something waits to begin.
 pub(crate) struct Demand(Arc<Shared>);
 
 impl Drop for Demand {
     fn drop(&mut self) {
-        self.0.desk.lock().demand_over();
-        self.0.work.notify_all();
+        let mut desk = self.0.desk.lock();
+        desk.demand_over();
+        // Waking a lane for nothing costs the pass that goes on now its processor.
+        for _ in 0..desk.queued() {
+            self.0.work.notify_one();
+        }
     }
 }
 
@@ -210,11 +219,9 @@ impl Shared {
         let read = |into: &mut [u8]| -> Result<u64> {
             let mut reads = Vec::new();
             carve(into, &pieces, &mut reads)?;
-            for read in reads {
-                self.source.read(read.range, read.into)?;
-            }
+            let bytes = self.pieces.read(AHEAD, &*self.source, reads)?;
             check(&self.checkpoint, id, into)?;
-            Ok(pieces.iter().map(|piece| piece.range.bytes).sum())
+            Ok(bytes)
         };
         match &self.ram {
             Some(ram) => ram.bring(id, Room::Displace, writer.bytes(), read)?,

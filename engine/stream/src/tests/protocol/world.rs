@@ -118,6 +118,8 @@ struct Bringing {
     /// What is claimed now: a slot each, and the misses.
     claimed: Vec<Placed>,
     misses: Vec<(Placed, bool)>,
+    /// Whether all misses are on a lane, so that reads ahead may begin.
+    begun: bool,
     /// What the next submission computes.
     late: Vec<Placed>,
 }
@@ -149,8 +151,10 @@ enum Host {
     Await(Bringing),
     /// Wait for what is read early.
     Join(Bringing),
-    /// Ask for what a layer is expected to choose.
+    /// Ask for what a layer is expected to choose, all before it having found theirs.
     Forecast(u32),
+    /// The same, with slots claimed for the layer before.
+    Expect(Bringing, Vec<Placed>),
     /// Wait for the lanes, and close all tickets.
     Finish,
     Over,
@@ -266,10 +270,21 @@ impl World {
             Host::Launch(from) => Ok(self.launch(from)),
             Host::Land(until) => Ok(self.land(until)),
             Host::Claim(layer) => self.claim(layer),
-            Host::Early(mut bringing, ready) => {
+            Host::Expect(mut bringing, ready) => {
                 if self.bug(Bug::EarlyHalvesNotHeld) {
                     self.table.release(&ready.iter().map(|(_, slot)| *slot).collect::<Vec<_>>());
                     bringing.claimed.retain(|placed| !ready.contains(placed));
+                }
+                if bringing.layer + 1 < LAYERS {
+                    self.forecast(bringing.layer + 1)?;
+                }
+                Ok(Host::Early(bringing, ready))
+            }
+            Host::Early(mut bringing, ready) => {
+                // What is demanded may all be on its lanes at once, or only when it ends.
+                if !bringing.misses.is_empty() && self.choices.choose(2) == 0 {
+                    self.desk.demand_over();
+                    bringing.begun = true;
                 }
                 if !ready.is_empty() {
                     self.push(Work::Slots(ready));
@@ -322,6 +337,7 @@ impl World {
     fn land(&mut self, until: u32) -> Host {
         self.device.landed = false;
         self.release();
+        self.tickets.admit(&mut self.table, &mut self.desk);
         let missed = self.device.missed;
         let routers = self.here.div_ceil(2)..missed.unwrap_or(until.div_ceil(2));
         for layer in routers {
@@ -392,7 +408,7 @@ impl World {
             late.append(&mut ready);
         }
         bringing.late = late;
-        Ok(Host::Early(bringing, ready))
+        Ok(Host::Expect(bringing, ready))
     }
 
     fn is_on_its_way(&mut self, id: ExpertId) -> bool {
@@ -406,7 +422,7 @@ impl World {
     fn publish(&mut self, mut bringing: Bringing) -> Result<Host, Violation> {
         let failed = self.demand.iter().any(|reading| reading.stage == Stage::Failed);
         self.demand.clear();
-        if !bringing.misses.is_empty() {
+        if !bringing.misses.is_empty() && !std::mem::take(&mut bringing.begun) {
             self.desk.demand_over();
         }
         let claim = bringing.claim();
@@ -433,7 +449,7 @@ impl World {
             bringing.late.extend(placed);
         }
         self.push(Work::Slots(bringing.late));
-        Ok(if bringing.layer + 1 < LAYERS { Host::Forecast(bringing.layer + 1) } else { Host::Sync(self.here) })
+        Ok(Host::Sync(self.here))
     }
 
     /// The next of those that are waited for has ended.
@@ -474,7 +490,7 @@ impl World {
     /// A reader gets a slot.
     fn open_slot(&mut self, slot: u32) -> Step {
         let read = self.ahead.iter().chain(&self.demand).any(|reading| reading.slot == slot);
-        if read || self.desk.queued().any(|open| *open == slot) { Err(Violation::TwoReaders) } else { Ok(()) }
+        if read || self.desk.queued_jobs().any(|open| *open == slot) { Err(Violation::TwoReaders) } else { Ok(()) }
     }
 
     fn fails(&mut self) -> bool {

@@ -31,14 +31,16 @@ impl World {
         let name = |slot: &mut u32| *slot = names.get(*slot as usize).copied().unwrap_or(*slot);
         let all = |placed: &mut Vec<Placed>| placed.iter_mut().for_each(|(_, slot)| name(slot));
         self.tickets.open.values_mut().for_each(|ticket| name(&mut ticket.slot));
-        self.desk.queued().for_each(name);
+        self.desk.queued_jobs().for_each(name);
         self.held.iter_mut().for_each(name);
         self.held.sort_unstable();
         self.ahead.iter_mut().chain(&mut self.demand).for_each(|reading| name(&mut reading.slot));
-        if let Host::Early(_, ready) = &mut self.host {
+        if let Host::Expect(_, ready) | Host::Early(_, ready) = &mut self.host {
             all(ready);
         }
-        if let Host::Early(bringing, _) | Host::Await(bringing) | Host::Join(bringing) = &mut self.host {
+        if let Host::Expect(bringing, _) | Host::Early(bringing, _) | Host::Await(bringing) | Host::Join(bringing) =
+            &mut self.host
+        {
             all(&mut bringing.claimed);
             all(&mut bringing.late);
             bringing.misses.iter_mut().for_each(|((_, slot), _)| name(slot));
