@@ -34,7 +34,8 @@ impl Kernels {
 
 /// The repository's model directory.
 pub fn nano() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/flash-next-nano")
+    std::env::var_os("SS_NANO")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/flash-next-nano"), PathBuf::from)
 }
 
 /// The small trained model, ready to run.
@@ -42,9 +43,24 @@ pub fn nano() -> PathBuf {
 /// # Panics
 /// When it cannot be loaded: a bench has no one to tell.
 pub fn model(kernels: Kernels, slots: PoolSize, arithmetic: Arithmetic) -> Model {
+    model_over(kernels, slots, arithmetic, |_, _| {})
+}
+
+/// The small trained model, over a store that `adjust` has the last word on.
+///
+/// # Panics
+/// As [`model`].
+pub fn model_over(
+    kernels: Kernels,
+    slots: PoolSize,
+    arithmetic: Arithmetic,
+    adjust: impl FnOnce(&Checkpoint, &mut StoreOptions),
+) -> Model {
     let backend = Arc::new(Reference::new(kernels.options()).unwrap_or_else(|e| panic!("{e}")));
     let checkpoint = Arc::new(Checkpoint::open(&nano()).unwrap_or_else(|e| panic!("{e}")));
     let slots = slots.resolve(PoolGeometry::from(checkpoint.geometry())).unwrap_or_else(|e| panic!("{e}"));
-    let options = ModelOptions { store: StoreOptions::new(slots), arithmetic, read_group: 0, mutation: PassMutation::None };
+    let mut store = StoreOptions::new(slots);
+    adjust(&checkpoint, &mut store);
+    let options = ModelOptions { store, arithmetic, read_group: 0, mutation: PassMutation::None };
     Model::load(backend, checkpoint, options, &mut |_, _| {}).unwrap_or_else(|e| panic!("{e}"))
 }
