@@ -34,8 +34,7 @@ impl Kernels {
 
 /// The repository's model directory.
 pub fn nano() -> PathBuf {
-    std::env::var_os("SS_NANO")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/flash-next-nano"), PathBuf::from)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/flash-next-nano")
 }
 
 /// The small trained model, ready to run.

@@ -69,15 +69,14 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Both with so many slots. `disk` follows from the bytes of a record.
-    pub fn new(slots: PoolSize, kernels: Kernels, disk: impl Fn(u64) -> Disk) -> Self {
+    /// Both with so many slots, one with forecasts of at least this margin. `disk` follows from the bytes of a record.
+    pub fn new(slots: PoolSize, margin: f32, disk: impl Fn(u64) -> Disk) -> Self {
         let mut chosen = Disk { gbps: 0.0, latency_us: 0.0 };
         let mut made = |on| {
-            model_over(kernels, slots, Arithmetic::Exact, |checkpoint, store| {
+            model_over(Kernels::Fast, slots, Arithmetic::Exact, |checkpoint, store| {
                 chosen = disk(checkpoint.expert_layout().pieces().map(|piece| piece.bytes).sum());
                 store.pace = Some(DiskPace::new(Some(chosen.gbps), chosen.latency_us).expect("a disk"));
-                store.lookahead =
-                    LookaheadOptions { on, margin: crate::setting("SS_MARGIN", 0.062), ..LookaheadOptions::default() };
+                store.lookahead = LookaheadOptions { on, margin, ..LookaheadOptions::default() };
             })
         };
         let (off, on) = (made(false), made(true));
@@ -122,20 +121,19 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:>4}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
-            "", "demand", "issued", "there", "joined", "in vain", "kB read", "ms waited", "ms", "tok/s"
+            "{:>4}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+            "", "demand", "issued", "there", "joined", "vain", "ms waited", "ms", "tok/s"
         )?;
         for (name, replies) in [("off", &self.off), ("on", &self.on)] {
             let ms = 1e3 * a_token(replies, |r| r.took.as_secs_f64());
             writeln!(
                 f,
-                "{name:>4}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{:>10.0}{:>10.2}{ms:>10.2}{:>10.1}",
+                "{name:>4}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{ms:>10.2}{:>10.1}",
                 a_token(replies, demand_misses),
                 a_token(replies, |r| r.did.early.issued as f64),
                 a_token(replies, |r| r.did.early.adopted as f64),
                 a_token(replies, |r| r.did.early.joined as f64),
                 a_token(replies, |r| r.did.early.expired as f64),
-                a_token(replies, |r| r.did.experts.bytes_read as f64 / 1e3),
                 a_token(replies, |r| 1e3 * r.did.experts.waited.as_secs_f64()),
                 1e3 / ms,
             )?;

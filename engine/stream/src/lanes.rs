@@ -321,6 +321,34 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_behind_is_told_once_when_no_item_waits_and_the_last_still_runs() {
+        for (demand, items) in [(1, 1), (1, 5), (4, 3), (4, 50)] {
+            let (begun, done) = (AtomicU64::new(0), AtomicU64::new(0));
+            let beside = Beside {
+                begun: || {
+                    assert!(done.load(Ordering::Relaxed) < items, "the last item has not ended");
+                    begun.fetch_add(1, Ordering::Relaxed);
+                },
+                caller: || Ok(()),
+            };
+            let began = AtomicU64::new(0);
+            let ran = lanes(1, demand).run_beside(
+                Lane::Demand,
+                (0..items).collect(),
+                |_: u64| {
+                    let before = began.fetch_add(1, Ordering::Relaxed);
+                    assert!(before + 1 == items || demand > 1 || begun.load(Ordering::Relaxed) == 0, "an item waits");
+                    done.fetch_add(1, Ordering::Relaxed);
+                    Ok(())
+                },
+                beside,
+            );
+            assert!(ran.is_ok());
+            assert_eq!((begun.into_inner(), done.into_inner()), (1, items), "{demand} lanes");
+        }
+    }
+
+    #[test]
     fn slow_work_runs_on_all_lanes_at_once_and_on_no_more() {
         for count in [1u16, 3, 16] {
             let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));

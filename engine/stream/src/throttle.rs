@@ -11,8 +11,9 @@ use ss_checkpoint::FileRange;
 
 use crate::{Error, RecordSource, Result};
 
-/// Sleep ends this much too late on a busy machine, so that the rest is waited for awake.
-const AWAKE: Duration = Duration::from_micros(150);
+/// Sleep ends about this much too late, so that the rest is waited for awake: as little as can be, for a disk takes no
+/// processor time.
+const AWAKE: Duration = Duration::from_micros(if cfg!(target_os = "linux") { 15 } else { 150 });
 /// Fastest disk: above that of memory.
 const MOST_GBPS: f64 = 1000.0;
 /// Longest latency in microseconds: a second.
@@ -77,7 +78,21 @@ impl Throttle {
     }
 }
 
+/// Asks for sleeps that end on time: Linux may put them off by 50 us to save power.
+#[cfg(target_os = "linux")]
+fn sleep_on_time() {
+    thread_local! {
+        // Refused or not, there is nothing else to do.
+        static ASKED: bool = rustix::thread::set_current_timer_slack(Some(std::num::NonZeroU64::MIN)).is_ok();
+    }
+    ASKED.with(|_| ());
+}
+
+#[cfg(not(target_os = "linux"))]
+fn sleep_on_time() {}
+
 fn wait_until(due: Instant) {
+    sleep_on_time();
     loop {
         let left = due.saturating_duration_since(Instant::now());
         match left.checked_sub(AWAKE) {
