@@ -45,6 +45,7 @@ pub fn model(kernels: Kernels, slots: PoolSize, arithmetic: Arithmetic) -> Model
     let backend = Arc::new(Reference::new(kernels.options()).unwrap_or_else(|e| panic!("{e}")));
     let checkpoint = Arc::new(Checkpoint::open(&nano()).unwrap_or_else(|e| panic!("{e}")));
     let slots = slots.resolve(PoolGeometry::from(checkpoint.geometry())).unwrap_or_else(|e| panic!("{e}"));
-    let options = ModelOptions { store: StoreOptions::new(slots), arithmetic, read_group: 0, mutation: PassMutation::None };
+    let options =
+        ModelOptions { store: StoreOptions::new(slots), arithmetic, read_group: 0, mutation: PassMutation::None };
     Model::load(backend, checkpoint, options, &mut |_, _| {}).unwrap_or_else(|e| panic!("{e}"))
 }
