@@ -1,6 +1,6 @@
 #!/bin/bash
-# Owns: the figures of one large GPU at the released geometry, on made-up checkpoints: resident and streamed decode,
-#   prompts, packed records; one JSON file a section.
+# Owns: the figures of one large GPU at the released geometry, on made-up checkpoints: its self-test with matrix units,
+#   resident and streamed decode, prompts, packed records; one JSON file a section.
 # Refuses: a machine without the named adapter, and without room for the checkpoints.
 # Invariants: a section whose result is there is not run again; ratios are taken within one section.
 # Usage: benches/h200.sh SS DIR OUT [SECTION...]
@@ -46,7 +46,15 @@ pack() {
     echo '{"packed": true}'
 }
 
+# Holds every operation against its twin; what fails is in the result.
+tested() {
+    "$SS" selftest --adapter "$ADAPTER" --json "$@" || true
+}
+
 readonly WANTED=("$@")
+
+# Whether prompts may be read with matrix units: `ss bench` uses them only where they pass.
+section selftest-units tested --matrix-units on
 
 model "$FEW"
 # Decode, resident: submissions, time of a token, flat in layers and in context.
@@ -54,6 +62,7 @@ section decode-few bench --model "$DIR/made-$FEW" --slots all -p 0 -n 256 -d 0,2
 section decode-deep bench --model "$DIR/made-$FEW" --slots all -p 0 -n 128 -d 4096,32768,131072 -r 2 --prefill-pass 2048
 # Prompts, resident.
 section prompt bench --model "$DIR/made-$FEW" --slots all -p 2048,8192 -n 0 -r 2 --prefill-pass 2048 --profile
+section prompt-plain bench --model "$DIR/made-$FEW" --slots all -p 2048 -n 0 -r 2 --prefill-pass 2048 --matrix-units off
 section prompt-exact bench --model "$DIR/made-$FEW" --slots all -p 2048 -n 0 -r 2 --prefill-pass 2048 --arithmetic exact
 # Packed records against nine pieces, cold.
 section pieces bench --model "$DIR/made-$FEW" --slots floor -p 2048 -n 64 -r 2 --prefill-pass 2048 --io direct --no-pack

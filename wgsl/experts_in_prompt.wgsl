@@ -1,10 +1,7 @@
 // First half of the routed experts, prompt form (architecture.md section 8): for each pair p = (row, choice) that has a
 // slot,
 //
-//     out[p, o] = silu(gate(o) . u[row]) * (up(o) . u[row])
-//
-// A workgroup has 64 outputs of 32 pairs that follow each other in `order`, slot by slot; it multiplies those that have
-// the same slot together.
+//     out[p, o] = silu(gate(o) . x[row]) * (up(o) . x[row])
 //
 // Row invariance: see `gemm_weight.wgsl`. Which pairs are multiplied together enters no sum.
 
@@ -18,40 +15,21 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> u: array<f32>; // [rows, gate_COLS]
 @group(0) @binding(1) var<storage, read> slots: array<u32>; // [pairs], a number past the pool for none
-@group(0) @binding(2) var<storage, read> order: array<u32>; // [pairs], as `experts_order.wgsl` leaves them
+@group(0) @binding(2) var<storage, read> order: array<u32>; // [3, pairs], as `experts_order.wgsl` leaves them
 @group(0) @binding(3) var<storage, read_write> out: array<f32>; // [pairs, gate_ROWS]
 
-fn gate_input(place: u32, quad: u32) -> vec4<f32> {
-    let row = order[place] / task.choices;
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < gate_COLS {
-            value[i] = u[row * gate_COLS + 4u * quad + i];
-        }
-    }
-    return value;
+fn input_row(place: u32) -> u32 {
+    return order[place] / task.choices;
 }
 
-fn up_input(place: u32, quad: u32) -> vec4<f32> {
-    return gate_input(place, quad);
+fn output_row(place: u32) -> u32 {
+    return order[place];
 }
 
-// Multiplies the pairs at `place .. end` with the outputs from `first` on of the expert in the slot at hand.
-fn multiply(first: u32, place: u32, end: u32, thread: u32) {
-    gate_multiply(first, gate_ROWS, place, end, thread);
-    var gates = sums;
-    up_multiply(first, up_ROWS, place, end, thread);
-    for (var i = 0u; i < TEAM; i++) {
-        let at = place + row_of(thread) + i;
-        for (var j = 0u; j < TEAM; j++) {
-            let output = first + output_of(thread) + j;
-            if at < end && output < up_ROWS {
-                out[order[at] * up_ROWS + output] = silu(gates[i][j]) * sums[i][j];
-            }
-        }
-    }
+// Multiplies the pairs at `place .. end` with a tile of outputs of the expert in the slot at hand.
+fn multiply(tile: u32, place: u32, end: u32, thread: u32) {
+    multiply_both(Tile(tile * SWIGLU_TILE, place, end), thread);
 }
 
 @compute @workgroup_size(GEMM_THREADS)

@@ -3,8 +3,7 @@
 //
 //     out[p, o] = down(o) . x[p]
 //
-// unweighted. A workgroup has 64 outputs of 32 pairs that follow each other in `order`, slot by slot; it multiplies those
-// that have the same slot together.
+// unweighted.
 //
 // Row invariance: see `gemm_weight.wgsl`. Which pairs are multiplied together enters no sum.
 
@@ -17,34 +16,36 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>; // [pairs, down_COLS]
 @group(0) @binding(1) var<storage, read> slots: array<u32>; // [pairs], a number past the pool for none
-@group(0) @binding(2) var<storage, read> order: array<u32>; // [pairs], as `experts_order.wgsl` leaves them
+@group(0) @binding(2) var<storage, read> order: array<u32>; // [3, pairs], as `experts_order.wgsl` leaves them
 @group(0) @binding(3) var<storage, read_write> out: array<f32>; // [pairs, down_ROWS]
 
-fn down_input(place: u32, quad: u32) -> vec4<f32> {
-    let pair = order[place];
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < down_COLS {
-            value[i] = x[pair * down_COLS + 4u * quad + i];
-        }
-    }
-    return value;
+fn input_row(place: u32) -> u32 {
+    return order[place];
 }
 
-// Multiplies the pairs at `place .. end` with the outputs from `first` on of the expert in the slot at hand.
-fn multiply(first: u32, place: u32, end: u32, thread: u32) {
-    down_multiply(first, down_ROWS, place, end, thread);
-    for (var i = 0u; i < TEAM; i++) {
-        let at = place + row_of(thread) + i;
-        for (var j = 0u; j < TEAM; j++) {
-            let output = first + output_of(thread) + j;
-            if at < end && output < down_ROWS {
-                out[order[at] * down_ROWS + output] = sums[i][j];
+fn down_row(tile: Tile, output: u32) -> u32 {
+    return tile.first + output;
+}
+
+fn give(tile: Tile, place: u32, a: vec4<f32>, b: vec4<f32>, thread: u32) {
+    if place < tile.end_row {
+        let begin = order[place] * down_ROWS;
+        for (var j = 0u; j < 4u; j++) {
+            let output = tile.first + output_of(thread, j);
+            if output < down_ROWS {
+                out[begin + output] = a[j];
+            }
+            if output + OUTPUT_TILE / 2u < down_ROWS {
+                out[begin + output + OUTPUT_TILE / 2u] = b[j];
             }
         }
     }
+}
+
+// Multiplies the pairs at `place .. end` with a tile of outputs of the expert in the slot at hand.
+fn multiply(tile: u32, place: u32, end: u32, thread: u32) {
+    down_multiply(Tile(tile * OUTPUT_TILE, place, end), thread);
 }
 
 @compute @workgroup_size(GEMM_THREADS)

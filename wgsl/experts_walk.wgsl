@@ -1,23 +1,31 @@
-// The walk of a workgroup over the pairs of its tile of rows, prompt form of the experts: pairs follow each other in `order`,
-// slot by slot, and a run of those that have the same slot is multiplied together. Pairs without a slot come last. The kernel
-// says what it multiplies: `multiply(first output, place, end, thread)`.
+// The walk of a workgroup over pairs, prompt form of the experts: pairs follow each other in `order`, slot by slot, and a run
+// of those that have the same slot is multiplied in tiles of rows that begin with the run. A workgroup has the tiles that
+// begin among its WINDOW places. Pairs without a slot come last. The kernel says what it multiplies:
+// `multiply(group, place, end, thread)`.
+
+const WINDOW = 32u;
+
+// Rows of the tile at hand; 0 if it is none of this workgroup's. Four numbers for the alignment of `gemm_units.wgsl`.
+var<workgroup> tile_rows: vec4<u32>;
 
 fn walk(group: vec3<u32>, thread: u32) {
-    let last = min(task.pairs, (group.y + 1u) * ROW_TILE);
-    var place = group.y * ROW_TILE;
+    let last = min(task.pairs, (group.y + 1u) * WINDOW);
+    var place = group.y * WINDOW;
     while place < last {
         let slot = slots[order[place]];
-        if slot >= task.slots {
-            return;
+        let run_end = order[2u * task.pairs + place];
+        let begin = place - (place - order[task.pairs + place]) % ROW_TILE;
+        let end = min(begin + ROW_TILE, run_end);
+        let own = begin == place && slot < task.slots && sees(slot / task.slots_per_chunk, task.bound);
+        if thread == 0u {
+            tile_rows = vec4<u32>(select(0u, end - place, own));
         }
-        var end = place + 1u;
-        while end < last && slots[order[min(end, task.pairs - 1u)]] == slot {
-            end++;
-        }
-        if sees(slot / task.slots_per_chunk, task.bound) {
+        workgroupBarrier();
+        if tile_rows.x > 0u {
             hold_slot(slot, task.slots_per_chunk);
-            multiply(group.x * OUTPUT_TILE, place, end, thread);
+            multiply(group.x, place, end, thread);
         }
+        workgroupBarrier();
         place = end;
     }
 }

@@ -26,7 +26,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         workgroupBarrier();
         let at = row * VALUE_HEADS + head;
-        _ = advance(thread, values[at * VALUE_DIM + thread / LANES], gates[2u * at], gates[2u * at + 1u]);
+        _ = advance(thread, 0u, values[at * VALUE_DIM + thread / LANES], gates[2u * at], gates[2u * at + 1u]);
     }
     store_state(head, thread);
 }

@@ -1,8 +1,5 @@
 // What surrounds the recurrence of Gated DeltaNet in a pass (architecture.md section 6), rows one after the other:
-//
-//     c = silu(conv(qkv)) = q, k, v      q = q / sqrt(sum q^2 + 1e-6) / sqrt(KEY_DIM)      k = k / sqrt(sum k^2 + 1e-6)
-//     decay = exp(-exp(a_log) softplus(a + dt_bias))      beta = sigmoid(b)
-//     y of the recurrence      out = y / sqrt(mean(y^2) + eps) * norm * act(z)
+// inputs (`gdn_taps.wgsl`), recurrence (`gdn_recurrence.wgsl`), norm and gate (`gdn_gated.wgsl`) of a row in a workgroup.
 //
 // The kernel says what is kept of the inputs of the recurrence: `keep_key`, `keep_value`, `keep_gates`.
 //
@@ -10,17 +7,9 @@
 // head by the workgroups of all its value heads, so that the last of them to arrive moves them. The ticket decides who
 // moves, never what is computed; a workgroup draws it after a barrier behind which it reads the window no more.
 //
-// Row invariance (engine.md 3.7f): see `gdn_recurrence.wgsl`; taps of the convolution in ascending order, a sum of squares
-// in PARTS parts, each thread every PARTS-th number in order, then the parts in order.
+// Row invariance (engine.md 3.7f): see these three.
 
-override KERNEL: u32; // taps
-override SILU_GATE: u32; // act is silu, else sigmoid
 override WINDOW_IN_PLACE: u32;
-override DEPTH: u32 = KERNEL - 1u; // rows of the window
-override CHANNELS: u32 = 2u * KEYS + VALUES;
-
-const PARTS = 32u;
-const L2_EPS = 1e-6; // added to the sum of squares of queries and keys
 
 struct Task {
     rows: u32,
@@ -41,9 +30,6 @@ var<immediate> task: Task;
 @group(0) @binding(11) var<storage, read_write> out: array<f32>; // [rows, VALUE_HEADS, VALUE_DIM]
 @group(0) @binding(12) var<storage, read_write> tickets: array<atomic<u32>>; // [KEY_HEADS], zeros before and after
 
-var<workgroup> convolved: array<f32, 768>; // [2 KEY_DIM + VALUE_DIM]: q, k, v
-var<workgroup> outputs: array<f32, 256>; // [VALUE_DIM]: y
-var<workgroup> parts: array<f32, 64>; // [2, PARTS]
 var<workgroup> is_last: u32;
 
 // Row `place` of the window and the rows after it.
@@ -57,78 +43,20 @@ fn input_at(place: u32, channel: u32) -> f32 {
     return window_before[place * CHANNELS + channel];
 }
 
-// Channel behind number `i` of the convolved q, k and v of a value head.
-fn channel_of(head: u32, i: u32) -> u32 {
-    if i < 2u * KEY_DIM {
-        return i / KEY_DIM * KEYS + head / SHARING * KEY_DIM + i % KEY_DIM;
-    }
-    return 2u * KEYS + head * VALUE_DIM + i - 2u * KEY_DIM;
-}
-
-fn convolve(row: u32, channel: u32) -> f32 {
-    var sum = 0.0;
-    for (var j = 0u; j < KERNEL; j++) {
-        sum = fma(conv[channel * KERNEL + j], input_at(row + j, channel), sum);
-    }
-    return silu(sum);
-}
-
-fn sum_of_parts(which: u32) -> f32 {
-    var sum = 0.0;
-    for (var i = 0u; i < PARTS; i++) {
-        sum += parts[which * PARTS + i];
-    }
-    return sum;
-}
-
 // Query and key of the row for all threads.
 fn norm_query_and_key(head: u32, row: u32, thread: u32) {
-    if thread < 2u * PARTS {
-        let begin = thread / PARTS * KEY_DIM;
-        var sum = 0.0;
-        for (var i = thread % PARTS; i < KEY_DIM; i += PARTS) {
-            sum = fma(convolved[begin + i], convolved[begin + i], sum);
-        }
-        parts[thread] = sum;
-    }
+    square_query_and_key(thread);
     workgroupBarrier();
     for (var i = thread; i < 2u * KEY_QUADS; i += THREADS) {
-        let quad = i % KEY_QUADS;
-        let factor = 1.0 / sqrt(sum_of_parts(i / KEY_QUADS) + L2_EPS);
-        let x = vec4<f32>(convolved[4u * i], convolved[4u * i + 1u], convolved[4u * i + 2u], convolved[4u * i + 3u]);
+        let quad = normed_quad(i);
         if i < KEY_QUADS {
-            query[quad] = x * factor * (1.0 / sqrt(f32(KEY_DIM)));
+            query[i] = quad;
         } else {
-            key[quad] = x * factor;
+            key[i - KEY_QUADS] = quad;
             if head % SHARING == 0u {
-                keep_key(row * KEYS + head / SHARING * KEY_DIM + 4u * quad, key[quad]);
+                keep_key(row * KEYS + head / SHARING * KEY_DIM + 4u * (i - KEY_QUADS), quad);
             }
         }
-    }
-}
-
-// Decay and beta of the row.
-fn gates_of(head: u32, row: u32) -> vec2<f32> {
-    let a = ab[row * 2u * VALUE_HEADS + head];
-    let b = ab[row * 2u * VALUE_HEADS + VALUE_HEADS + head];
-    return vec2<f32>(exponential(-exponential(a_log[head]) * softplus(a + dt_bias[head])), sigmoid(b));
-}
-
-// Norm and gate of the outputs.
-fn finish(head: u32, row: u32, thread: u32) {
-    if thread < PARTS {
-        var sum = 0.0;
-        for (var i = thread; i < VALUE_DIM; i += PARTS) {
-            sum = fma(outputs[i], outputs[i], sum);
-        }
-        parts[thread] = sum;
-    }
-    workgroupBarrier();
-    if thread < VALUE_DIM {
-        let factor = 1.0 / sqrt(sum_of_parts(0u) / f32(VALUE_DIM) + task.eps);
-        let at = row * VALUES + head * VALUE_DIM + thread;
-        let gate = select(sigmoid(z[at]), silu(z[at]), SILU_GATE == 1u);
-        out[at] = outputs[thread] * factor * norm[thread] * gate;
     }
 }
 
@@ -146,7 +74,7 @@ fn one_row(head: u32, row: u32, thread: u32) {
         keep_gates(2u * (row * VALUE_HEADS + head), gates);
     }
     workgroupBarrier();
-    let y = advance(thread, convolved[2u * KEY_DIM + thread / LANES], gates.x, gates.y);
+    let y = advance(thread, 0u, convolved[2u * KEY_DIM + thread / LANES], gates.x, gates.y);
     if thread % LANES == 0u {
         outputs[thread / LANES] = y;
     }

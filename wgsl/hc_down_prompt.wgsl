@@ -1,6 +1,7 @@
-// The low-rank gate of the hyper-connection read, prompt form (architecture.md section 4), after `group_norm.wgsl`:
+// The low-rank gate of the hyper-connection read, prompt form (architecture.md section 4), after `group_norm.wgsl`, whose
+// result is x:
 //
-//     lowrank[r, :] = silu(down normed[r] / STREAMS)
+//     lowrank[r, :] = silu(down x[r] / STREAMS)
 //
 // Row invariance: see `gemm_weight.wgsl`.
 
@@ -12,31 +13,33 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> normed: array<f32>; // [rows, down_COLS]
 @group(0) @binding(1) var<storage, read_write> lowrank: array<f32>; // [rows, down_ROWS]
 
-fn down_input(row: u32, quad: u32) -> vec4<f32> {
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < down_COLS {
-            value[i] = normed[row * down_COLS + 4u * quad + i];
+fn input_row(row: u32) -> u32 {
+    return row;
+}
+
+fn down_row(tile: Tile, output: u32) -> u32 {
+    return tile.first + output;
+}
+
+fn take(row: u32, output: u32, sum: f32) {
+    if output < down_ROWS {
+        lowrank[row * down_ROWS + output] = silu(sum / f32(STREAMS));
+    }
+}
+
+fn give(tile: Tile, row: u32, a: vec4<f32>, b: vec4<f32>, thread: u32) {
+    if row < tile.end_row {
+        for (var j = 0u; j < 4u; j++) {
+            let output = tile.first + output_of(thread, j);
+            take(row, output, a[j]);
+            take(row, output + OUTPUT_TILE / 2u, b[j]);
         }
     }
-    return value;
 }
 
 @compute @workgroup_size(GEMM_THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let first = group.x * OUTPUT_TILE;
-    let first_row = group.y * ROW_TILE;
-    down_multiply(first, down_ROWS, first_row, min(task.rows, first_row + ROW_TILE), thread);
-    for (var i = 0u; i < TEAM; i++) {
-        for (var j = 0u; j < TEAM; j++) {
-            let row = first_row + row_of(thread) + i;
-            let output = first + output_of(thread) + j;
-            if row < task.rows && output < down_ROWS {
-                lowrank[row * down_ROWS + output] = silu(sums[i][j] / f32(STREAMS));
-            }
-        }
-    }
+    down_multiply(tile_of(group, OUTPUT_TILE, task.rows), thread);
 }

@@ -15,36 +15,38 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>; // [rows, w_COLS]
 @group(0) @binding(1) var<storage, read> inject: array<f32>; // [rows, STREAMS]
 @group(0) @binding(2) var<storage, read_write> out: array<f32>; // [rows, STREAMS, w_ROWS]
 
-fn w_input(row: u32, quad: u32) -> vec4<f32> {
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < w_COLS {
-            value[i] = x[row * w_COLS + 4u * quad + i];
+fn input_row(row: u32) -> u32 {
+    return row;
+}
+
+fn w_row(tile: Tile, output: u32) -> u32 {
+    return tile.first + output;
+}
+
+fn take(row: u32, output: u32, sum: f32) {
+    if output < w_ROWS {
+        for (var s = 0u; s < STREAMS; s++) {
+            let factor = select(inject[row * STREAMS + s], 1.0, PLAIN == 1u);
+            let at = (row * STREAMS + s) * w_ROWS + output;
+            out[at] = fma(factor, sum, out[at]);
         }
     }
-    return value;
+}
+
+fn give(tile: Tile, row: u32, a: vec4<f32>, b: vec4<f32>, thread: u32) {
+    if row < tile.end_row {
+        for (var j = 0u; j < 4u; j++) {
+            let output = tile.first + output_of(thread, j);
+            take(row, output, a[j]);
+            take(row, output + OUTPUT_TILE / 2u, b[j]);
+        }
+    }
 }
 
 @compute @workgroup_size(GEMM_THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let first = group.x * OUTPUT_TILE;
-    let first_row = group.y * ROW_TILE;
-    w_multiply(first, w_ROWS, first_row, min(task.rows, first_row + ROW_TILE), thread);
-    for (var i = 0u; i < TEAM; i++) {
-        let row = first_row + row_of(thread) + i;
-        for (var s = 0u; s < STREAMS; s++) {
-            for (var j = 0u; j < TEAM; j++) {
-                let output = first + output_of(thread) + j;
-                if row < task.rows && output < w_ROWS {
-                    let factor = select(inject[row * STREAMS + s], 1.0, PLAIN == 1u);
-                    let at = (row * STREAMS + s) * w_ROWS + output;
-                    out[at] = fma(factor, sums[i][j], out[at]);
-                }
-            }
-        }
-    }
+    w_multiply(tile_of(group, OUTPUT_TILE, task.rows), thread);
 }

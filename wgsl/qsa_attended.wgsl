@@ -1,4 +1,4 @@
-// What both forms of attention share: their bindings, what a workgroup works on, and its queries (architecture.md 7.4). A
+// What all kernels of attention share: their bindings, and what a workgroup works on (architecture.md 7.4). A
 // workgroup has AT_ONCE of the query heads that share a key head.
 
 override HEADS: u32; // query heads
@@ -13,7 +13,6 @@ override UNITS: u32 = (SHARED + AT_ONCE - 1u) / AT_ONCE; // workgroups of a key 
 override QUADS: u32 = HEAD / 4u;
 override LOADS: u32 = QUADS / WIDE; // at most THREADS
 override TEAMS: u32 = THREADS / LOADS;
-override STAGED: u32 = AT_ONCE * QUADS;
 
 const LANES = 8u;
 const LOWEST = -3.4028234e38;
@@ -24,8 +23,6 @@ const LOWEST = -3.4028234e38;
 @group(0) @binding(3) var<storage, read> cache_v: array<vec4<u32>>; // [first + rows, KV_HEADS, LOADS] cells
 @group(0) @binding(4) var<storage, read> blocks: array<u32>; // [rows, TOPK]
 @group(0) @binding(5) var<storage, read_write> out: array<f32>; // [rows, HEADS, HEAD]
-
-var<workgroup> queries: array<vec4<f32>, STAGED>; // [AT_ONCE, QUADS]
 
 // What a workgroup works on.
 struct Work {
@@ -46,12 +43,4 @@ fn work_of(unit: u32, row: u32) -> Work {
     let tail = complete * BLOCK;
     let count = kept * BLOCK + task.first + row + 1u - tail;
     return Work(row, kv_head, kv_head * SHARED + skipped, min(SHARED - skipped, AT_ONCE), kept, tail, count);
-}
-
-fn take_queries(work: Work, thread: u32) {
-    for (var i = thread; i < STAGED; i += THREADS) {
-        // A head past the last one is read as the last one and not written.
-        let h = min(i / QUADS, work.heads - 1u);
-        queries[i] = q[(work.row * HEADS + work.head + h) * QUADS + i % QUADS];
-    }
 }

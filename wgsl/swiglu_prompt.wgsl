@@ -1,6 +1,6 @@
 // First half of the shared expert, prompt form (architecture.md section 8):
 //
-//     out[r, o] = silu(gate(o) . u[r]) * (up(o) . u[r])
+//     out[r, o] = silu(gate(o) . x[r]) * (up(o) . x[r])
 //
 // Row invariance: see `gemm_weight.wgsl`.
 
@@ -10,38 +10,17 @@ struct Task {
 
 var<immediate> task: Task;
 
-@group(0) @binding(0) var<storage, read> u: array<f32>; // [rows, gate_COLS]
 @group(0) @binding(1) var<storage, read_write> out: array<f32>; // [rows, gate_ROWS]
 
-fn gate_input(row: u32, quad: u32) -> vec4<f32> {
-    var value = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        if 4u * quad + i < gate_COLS {
-            value[i] = u[row * gate_COLS + 4u * quad + i];
-        }
-    }
-    return value;
+fn input_row(row: u32) -> u32 {
+    return row;
 }
 
-fn up_input(row: u32, quad: u32) -> vec4<f32> {
-    return gate_input(row, quad);
+fn output_row(row: u32) -> u32 {
+    return row;
 }
 
 @compute @workgroup_size(GEMM_THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let first = group.x * OUTPUT_TILE;
-    let first_row = group.y * ROW_TILE;
-    let end_row = min(task.rows, first_row + ROW_TILE);
-    gate_multiply(first, gate_ROWS, first_row, end_row, thread);
-    var gates = sums;
-    up_multiply(first, up_ROWS, first_row, end_row, thread);
-    for (var i = 0u; i < TEAM; i++) {
-        let row = first_row + row_of(thread) + i;
-        for (var j = 0u; j < TEAM; j++) {
-            let output = first + output_of(thread) + j;
-            if row < end_row && output < up_ROWS {
-                out[row * up_ROWS + output] = silu(gates[i][j]) * sums[i][j];
-            }
-        }
-    }
+    multiply_both(tile_of(group, SWIGLU_TILE, task.rows), thread);
 }

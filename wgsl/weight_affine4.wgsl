@@ -52,11 +52,11 @@ fn W_dot(unit: W_Unit, x: Inputs) -> f32 {
 }
 
 fn W_word_numbers(codes: u32, scale: f32, bias: f32) -> array<vec4<f32>, 2> {
-    let even = vec4<f32>(unpack4xU8(codes & 0x0f0f0f0fu));
-    let odd = vec4<f32>(unpack4xU8((codes >> 4u) & 0x0f0f0f0fu));
-    let a = vec4<f32>(even.x, odd.x, even.y, odd.y);
-    let b = vec4<f32>(even.z, odd.z, even.w, odd.w);
-    return array<vec4<f32>, 2>(fma(a, vec4<f32>(scale), vec4<f32>(bias)), fma(b, vec4<f32>(scale), vec4<f32>(bias)));
+    let scales = scale * vec4<f32>(1.0, 0x1p-4, 0x1p-8, 0x1p-12);
+    return array<vec4<f32>, 2>(
+        fma(W_scaled_codes(codes), scales, vec4<f32>(bias)),
+        fma(W_scaled_codes(codes >> 16u), scales, vec4<f32>(bias)),
+    );
 }
 
 // The numbers of a unit, in order.

@@ -424,6 +424,10 @@ pub struct DeviceArgs {
     /// The GPU adapter with NAME in its name, as `ss devices` lists them; the only way to one that is software
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub adapter: Option<String>,
+    /// Read prompts with the GPU's matrix units, in the fast profile; auto does where a self-test with them passes, and never
+    /// on an adapter that is software
+    #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
+    pub matrix_units: MatrixUnits,
     /// Threads of the reference backend; 0 takes one for each core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=MOST_THREADS))]
     pub threads: u16,
@@ -436,6 +440,14 @@ pub enum BackendChoice {
     Auto,
     Reference,
     Wgpu,
+}
+
+/// Whether prompts are read with matrix units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MatrixUnits {
+    Auto,
+    On,
+    Off,
 }
 
 /// Flags that shape the reply.

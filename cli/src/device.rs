@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use ss_backend::{Backend, DeviceKind};
 use ss_reference::Reference;
 use ss_wgpu::{AdapterChoice, AdapterFacts, WgpuBackend};
 
-use crate::args::{BackendChoice, DeviceArgs};
+use crate::args::{BackendChoice, DeviceArgs, MatrixUnits};
 use crate::cache::CacheFile;
+use crate::trust::Broken;
 use crate::verdicts::Verdicts;
 use crate::{terminal, trust};
 
@@ -26,6 +27,10 @@ struct Gpu {
     adapter: AdapterFacts,
     opened: Arc<WgpuBackend>,
     cache: Option<CacheFile>,
+    /// Flags that say how it is opened.
+    choice: AdapterChoice,
+    timing: Timing,
+    matrix_units: MatrixUnits,
 }
 
 /// Whether an adapter times its work.
@@ -79,7 +84,7 @@ impl Device {
                 passed_over(&adapters);
                 Self::reference(args)
             }
-            Choice::Adapter(choice) => Self::adapter(&adapters, choice, timing),
+            Choice::Adapter(choice) => Self::adapter(&adapters, choice, timing, args.matrix_units),
         }
     }
 
@@ -88,7 +93,12 @@ impl Device {
         Ok(Device { backend: Arc::new(Reference::new(options)?), gpu: None })
     }
 
-    fn adapter(adapters: &[AdapterFacts], choice: AdapterChoice, timing: Timing) -> Result<Self> {
+    fn adapter(
+        adapters: &[AdapterFacts],
+        choice: AdapterChoice,
+        timing: Timing,
+        matrix_units: MatrixUnits,
+    ) -> Result<Self> {
         let adapter = match (ss_wgpu::choose(adapters, &choice), &choice) {
             (Ok(adapter), _) => adapter.clone(),
             // A name that nothing has is wrong usage; no device has failed.
@@ -96,11 +106,22 @@ impl Device {
             (Err(error), _) => return Err(error.into()),
         };
         let cache = adapter.cache_name.as_deref().and_then(CacheFile::open);
-        let mut options = ss_wgpu::Options::new(choice);
+        let mut options = ss_wgpu::Options::new(choice.clone());
         options.timed = timing == Timing::On;
+        options.matrix_units = match matrix_units {
+            MatrixUnits::On => true,
+            MatrixUnits::Auto => adapter.device.kind == DeviceKind::Hardware,
+            MatrixUnits::Off => false,
+        };
         options.pipeline_cache = cache.as_ref().and_then(CacheFile::read);
         let opened = Arc::new(WgpuBackend::open(options)?);
-        Ok(Device { backend: opened.clone(), gpu: Some(Gpu { adapter, opened, cache }) })
+        ensure!(
+            matrix_units != MatrixUnits::On || opened.uses_matrix_units(),
+            "`--matrix-units on`: the adapter `{}` has none that the kernels can use; `auto` does without them",
+            adapter.device.device
+        );
+        let gpu = Gpu { adapter, opened: opened.clone(), cache, choice, timing, matrix_units };
+        Ok(Device { backend: opened, gpu: Some(gpu) })
     }
 
     /// What a self-test compares it with: the processor, doing the same arithmetic.
@@ -114,15 +135,29 @@ impl Device {
         Ok(Reference::new(ss_reference::Options { simd, f16_inputs, ..Default::default() })?)
     }
 
-    /// Makes sure that it computes rightly: an adapter is tested at its first start.
+    /// Makes sure that it computes rightly: an adapter is tested at its first start. One that fails with matrix units which
+    /// nobody asked for is opened anew without them, so that this comes before anything is put on the device.
     ///
     /// # Errors
     /// When it does not, or cannot be tested.
-    pub fn prove(&self) -> Result<()> {
-        match &self.gpu {
-            None => Ok(()),
-            Some(gpu) => trust::check(&*gpu.opened, &self.twin()?, &mut Verdicts::open()),
+    pub fn prove(&mut self) -> Result<()> {
+        let Some(gpu) = &self.gpu else { return Ok(()) };
+        let units = gpu.opened.uses_matrix_units();
+        let proved = trust::check(&*gpu.opened, units, &self.twin()?, &mut Verdicts::open());
+        match proved {
+            Err(error) if units && gpu.matrix_units == MatrixUnits::Auto && error.is::<Broken>() => {
+                terminal::note(format_args!("note: with its matrix units {error}; prompts are read without them"));
+                let (adapters, choice, timing) = ([gpu.adapter.clone()], gpu.choice.clone(), gpu.timing);
+                *self = Self::adapter(&adapters, choice, timing, MatrixUnits::Off)?;
+                self.prove()
+            }
+            proved => proved,
         }
+    }
+
+    /// Whether it reads prompts with matrix units.
+    pub fn uses_matrix_units(&self) -> bool {
+        self.gpu.as_ref().is_some_and(|gpu| gpu.opened.uses_matrix_units())
     }
 
     /// Keeps what the driver has made of the kernels, for the next start.
@@ -188,7 +223,7 @@ pub(crate) mod tests {
     }
 
     fn args(backend: BackendChoice, adapter: Option<&str>) -> DeviceArgs {
-        DeviceArgs { backend, adapter: adapter.map(str::to_string), threads: 0 }
+        DeviceArgs { backend, adapter: adapter.map(str::to_string), matrix_units: MatrixUnits::Auto, threads: 0 }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::args::DevicesArgs;
 use crate::device::{Choice, automatic};
 use crate::exit::Exit;
 use crate::report::bytes;
-use crate::verdicts::{Tested, Verdicts};
+use crate::verdicts::{Tested, Verdict, Verdicts};
 
 /// Prints the list.
 ///
@@ -65,13 +65,14 @@ impl List {
 
     /// What its self-test said.
     fn proof(&self, adapter: &AdapterFacts) -> String {
-        match self.verdicts.of(&Tested::of(&adapter.device)) {
-            None => "not run yet with this driver and version; the first `ss run` on it runs the quick one".to_string(),
-            Some(verdict) => match &verdict.failure {
-                Some(failure) => format!("FAILED: {failure}"),
-                None if verdict.whole => "passed".to_string(),
-                None => "passed in its quick form".to_string(),
-            },
+        let of = |units| self.verdicts.of(&Tested::of(&adapter.device, units)).map(said);
+        match (of(false), of(true)) {
+            (None, None) => {
+                "not run yet with this driver and version; the first `ss run` on it runs the quick one".to_string()
+            }
+            (Some(without), None) => without,
+            (None, Some(with)) => format!("{with}, with matrix units"),
+            (Some(without), Some(with)) => format!("{without}; with matrix units {with}"),
         }
     }
 
@@ -87,10 +88,12 @@ impl List {
             json["workgroup_bytes"] = json!(adapter.workgroup_bytes);
             json["workgroup_threads"] = json!(adapter.workgroup_threads);
             json["lacks"] = json!(adapter.lacks);
-            let verdict = self.verdicts.of(&Tested::of(&adapter.device));
-            json["selftest"] = json!(verdict.map(|verdict| {
-                json!({ "passed": verdict.failure.is_none(), "whole": verdict.whole, "failure": verdict.failure })
-            }));
+            for (name, units) in [("selftest", false), ("selftest_with_matrix_units", true)] {
+                let verdict = self.verdicts.of(&Tested::of(&adapter.device, units));
+                json[name] = json!(verdict.map(|verdict| {
+                    json!({ "passed": verdict.failure.is_none(), "whole": verdict.whole, "failure": verdict.failure })
+                }));
+            }
             json
         });
         let devices: Vec<Value> = std::iter::once(reference).chain(adapters).collect();
@@ -102,6 +105,14 @@ impl List {
             "kernel_overrides": ss_wgpu::kernel_overrides(),
             "version": crate::VERSION,
         })
+    }
+}
+
+fn said(verdict: &Verdict) -> String {
+    match &verdict.failure {
+        Some(failure) => format!("FAILED: {failure}"),
+        None if verdict.whole => "passed".to_string(),
+        None => "passed in its quick form".to_string(),
     }
 }
 

@@ -39,9 +39,15 @@ pub fn selftest(args: &SelftestArgs) -> Result<Exit> {
     let (started, mut bar) = (Instant::now(), Progress::testing());
     let rows = run(&plan, &*device.backend, &twin, &mut |done, total| bar.update(done as u64, total as u64))?;
     drop(bar);
-    let report = Report { facts: device.backend.facts(), plan: &plan, rows: &rows, took: started.elapsed() };
+    let report = Report {
+        facts: device.backend.facts(),
+        matrix_units: device.uses_matrix_units(),
+        plan: &plan,
+        rows: &rows,
+        took: started.elapsed(),
+    };
     if device.is_adapter() && plan.operation.is_none() {
-        let (tested, failure) = (Tested::of(report.facts), trust::failure(&rows));
+        let (tested, failure) = (Tested::of(report.facts, device.uses_matrix_units()), trust::failure(&rows));
         trust::keep(&mut Verdicts::open(), Verdict { tested, whole: !plan.quick, failure });
     }
     device.keep();
@@ -66,6 +72,7 @@ fn plan(args: &SelftestArgs) -> Result<Plan> {
 /// What came of a test.
 struct Report<'a> {
     facts: &'a DeviceFacts,
+    matrix_units: bool,
     plan: &'a Plan,
     rows: &'a [Row],
     took: Duration,
@@ -79,7 +86,8 @@ impl Report<'_> {
     fn text(&self) -> String {
         let width = self.rows.iter().map(|row| row.operation.len()).max().unwrap_or_default();
         let mut text = String::new();
-        let _ = writeln!(text, "{}, driver {}", self.facts.device, driver(self.facts));
+        let units = if self.matrix_units { ", prompts with matrix units" } else { "" };
+        let _ = writeln!(text, "{}, driver {}{units}", self.facts.device, driver(self.facts));
         let _ = writeln!(
             text,
             "\n{:<width$}  cases  worst error / allowed  rows alike  runs alike  dispatches  verdict",
@@ -145,6 +153,7 @@ impl Report<'_> {
             .collect();
         json!({
             "device": facts_json(self.facts),
+            "matrix_units": self.matrix_units,
             "quick": self.plan.quick,
             "operations": rows,
             "passed": self.passed(),

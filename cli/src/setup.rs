@@ -90,7 +90,7 @@ impl Tiers {
 /// # Errors
 /// When the directory holds no usable model, the model does not fit, or the device does not open or computes wrongly.
 pub fn load(args: &LoadArgs, asked: Option<PoolSize>, prefill_pass: u32) -> Result<Ready> {
-    let source = Source::open(args, prefill_pass)?;
+    let mut source = Source::open(args, prefill_pass)?;
     // Reading the weights may take minutes; a model without words is refused before.
     let words = Words::open(&source.checkpoint)?;
     let warnings = source.checkpoint.warnings();

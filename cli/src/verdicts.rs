@@ -22,6 +22,8 @@ pub struct Tested {
     pub driver: String,
     /// This program's version and commit.
     pub version: String,
+    /// Whether prompts were read with matrix units.
+    pub matrix_units: bool,
 }
 
 /// What came of it.
@@ -43,9 +45,10 @@ pub struct Verdicts {
 }
 
 impl Tested {
-    /// This adapter under this program.
-    pub fn of(facts: &DeviceFacts) -> Self {
-        Tested { adapter: facts.device.clone(), driver: facts.driver.clone(), version: crate::VERSION.to_string() }
+    /// This adapter under this program, with or without its matrix units.
+    pub fn of(facts: &DeviceFacts, matrix_units: bool) -> Self {
+        let (adapter, driver) = (facts.device.clone(), facts.driver.clone());
+        Tested { adapter, driver, version: crate::VERSION.to_string(), matrix_units }
     }
 }
 
@@ -94,7 +97,7 @@ mod tests {
     use super::*;
 
     fn verdict(driver: &str, failure: Option<&str>) -> Verdict {
-        let tested = Tested { adapter: "Card".into(), driver: driver.into(), version: "1".into() };
+        let tested = Tested { adapter: "Card".into(), driver: driver.into(), version: "1".into(), matrix_units: false };
         Verdict { tested, whole: false, failure: failure.map(str::to_string) }
     }
 

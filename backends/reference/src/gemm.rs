@@ -48,7 +48,7 @@ impl<'a> Input<'a> {
         self.packed[which].get_or_init(pack).chunks_exact(width).collect()
     }
 
-    /// `outs[r] = weight x[r]`, on as many threads as pay.
+    /// `outs[r] = weight x[r]`, on as many threads as pay; with `round`, of inputs and weights rounded to F16.
     pub fn multiply(&self, weight: &Weight<'_>, round: bool, mut outs: Vec<&mut [f32]>) {
         if outs.is_empty() {
             return;
@@ -57,7 +57,7 @@ impl<'a> Input<'a> {
         let xs = self.packed(machine.tier.lanes() && weight.paired(), round);
         let product = |first: usize, outs: &mut [&mut [f32]]| {
             let mut scratch = machine.scratch.take(FEATURE_TILE * weight.cols());
-            machine.tier.run(Product { weight, first, xs: &xs, outs, scratch: &mut scratch });
+            machine.tier.run(Product { weight, round, first, xs: &xs, outs, scratch: &mut scratch });
         };
         let work = (weight.rows() * weight.cols() * xs.len()) as u64;
         let pieces = machine.threads.pieces(work);
@@ -98,11 +98,17 @@ impl Kernel for Pack<'_> {
                 true => pair(row, out),
                 false => out.copy_from_slice(row),
             }
-            if round {
-                for x in out.iter_mut() {
-                    *x = round_to_f16(*x);
-                }
-            }
+            round_all(out, round);
+        }
+    }
+}
+
+/// Rounds numbers to F16, if so.
+#[inline(always)]
+fn round_all(numbers: &mut [f32], round: bool) {
+    if round {
+        for x in numbers {
+            *x = round_to_f16(*x);
         }
     }
 }
@@ -123,6 +129,8 @@ fn pair(row: &[f32], out: &mut [f32]) {
 /// Outputs `first..` of some rows.
 struct Product<'a, 'o> {
     weight: &'a Weight<'a>,
+    /// Whether its numbers are rounded to F16.
+    round: bool,
     first: usize,
     xs: &'a [&'a [f32]],
     outs: &'a mut [&'o mut [f32]],
@@ -136,14 +144,15 @@ impl Kernel for Product<'_, '_> {
         if !A::LANES {
             return self.plain::<A>();
         }
-        let Product { weight, first, xs, outs, scratch } = self;
-        if xs.len() <= FEW_ROWS {
+        let Product { weight, round, first, xs, outs, scratch } = self;
+        if xs.len() <= FEW_ROWS && !round {
             return weight.visit::<A>(FewRows { weight, first, xs, outs });
         }
         let features = outs[0].len();
         for start in (0..features).step_by(FEATURE_TILE) {
             let tile = &mut scratch[..FEATURE_TILE.min(features - start) * weight.cols()];
             weight.visit::<A>(Expand { weight, first: first + start, out: &mut *tile });
+            round_all(tile, round);
             multiply_tile::<A>(tile, weight.cols(), start, xs, outs);
         }
     }
@@ -155,6 +164,7 @@ impl Product<'_, '_> {
         let row = &mut self.scratch[..self.weight.cols()];
         for i in 0..self.outs[0].len() {
             self.weight.expand_plain(self.first + i, row);
+            round_all(row, self.round);
             for (x, out) in self.xs.iter().zip(&mut *self.outs) {
                 out[i] = dot::<A>(row, x);
             }

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use ss_backend::{
-    Backend, Buffer, Counters, DeviceFacts, Encoded, Error, Pool, Readback, RecordLayout, Result, SlotWriter, Steps,
-    Submission, Wanted, Work,
+    Backend, Buffer, Counters, DeviceFacts, DeviceKind, Encoded, Error, Pool, Readback, RecordLayout, Result,
+    SlotWriter, Steps, Submission, Wanted, Work,
 };
 
 use crate::adapter::AdapterChoice;
@@ -21,9 +21,9 @@ use crate::encoding::{Encoding, GRID_BYTES, MOST_DECIDED};
 use crate::groups::Groups;
 use crate::memory::Stored;
 use crate::pool::{ChunkAccess, Chunks};
-use crate::registry::{Kernel, Key, Pipeline, Registry};
+use crate::registry::{Inputs, Kernel, Key, Pipeline, Registry};
 use crate::staging::{self, SlotCopy, Target};
-use crate::tuning;
+use crate::tuning::{self, GemmTile, LARGE_TILE, SMALL_TILE};
 use crate::{ops, overrides};
 
 /// How to open the backend.
@@ -35,9 +35,13 @@ pub struct Options {
     pub chunk_bytes: Option<u64>,
     /// How kernels reach the chunks; `Array` falls back to `OneByOne` where the device takes no arrays of buffers.
     pub chunk_access: ChunkAccess,
-    /// Whether prompt products of the fast profile take F16 inputs (engine.md 3.5). It costs accuracy, and gains nothing
-    /// while no kernel multiplies with matrix units.
+    /// Whether prompt products of the fast profile use matrix units where the device has them (engine.md 3.5). The
+    /// device proves them with a self-test of its own.
+    pub matrix_units: bool,
+    /// Whether they round to F16 without matrix units too. It costs accuracy and gains nothing: for tests.
     pub f16_inputs: bool,
+    /// Whether adapters without a GPU multiply prompt rows in the tiles of a GPU, which takes them seconds to compile: for tests.
+    pub large_tiles: bool,
     /// Most bytes of a binding, where it shall be smaller than the device allows.
     pub binding_bytes: Option<u64>,
     /// What [`WgpuBackend::pipeline_cache`] gave for this adapter earlier; damaged bytes count as none.
@@ -54,7 +58,9 @@ impl Options {
             adapter,
             chunk_bytes: None,
             chunk_access: ChunkAccess::Array,
+            matrix_units: false,
             f16_inputs: false,
+            large_tiles: false,
             binding_bytes: None,
             pipeline_cache: None,
             timed: false,
@@ -78,8 +84,10 @@ pub(crate) struct Shared {
     pub(crate) tickets: Scratch,
     /// Workgroups of each dispatch, where one decides about others.
     pub(crate) grids: Scratch,
-    /// Whether prompt products of the fast profile take F16 inputs.
-    pub(crate) f16_inputs: bool,
+    /// What prompt products of the fast profile multiply.
+    pub(crate) rounded: Inputs,
+    /// Rows and outputs of a workgroup of prompt products.
+    pub(crate) tile: GemmTile,
     clock: Option<Clock>,
     /// Free clocks of work that is encoded ahead.
     clocks: Mutex<Vec<Clock>>,
@@ -191,6 +199,13 @@ impl WgpuBackend {
         let most = &mut device.limits.max_storage_buffer_binding_size;
         *most = options.binding_bytes.map_or(*most, |bytes| bytes.min(*most));
         let storage = wgpu::BufferUsages::STORAGE;
+        let rounded = match device.units.filter(|_| options.matrix_units) {
+            Some(units) => Inputs::Units(units),
+            None if options.f16_inputs => Inputs::F16,
+            None => Inputs::F32,
+        };
+        let software = device.facts.kind == DeviceKind::Software;
+        let tile = if software && !options.large_tiles { SMALL_TILE } else { LARGE_TILE };
         let shared = Shared {
             clock: Clock::new(&device)?,
             device,
@@ -199,7 +214,8 @@ impl WgpuBackend {
             scratch: Scratch::new(storage),
             tickets: Scratch::new(storage),
             grids: Scratch::new(storage | wgpu::BufferUsages::INDIRECT | wgpu::BufferUsages::COPY_DST),
-            f16_inputs: options.f16_inputs,
+            rounded,
+            tile,
             clocks: Mutex::default(),
             readbacks: Mutex::default(),
             queue: Mutex::default(),
@@ -212,9 +228,14 @@ impl WgpuBackend {
         self.shared.registry.count()
     }
 
-    /// Whether prompt products of the fast profile take F16 inputs.
+    /// Whether prompt products of the fast profile round to F16.
     pub fn takes_f16_inputs(&self) -> bool {
-        self.shared.f16_inputs
+        self.shared.rounded != Inputs::F32
+    }
+
+    /// Whether they multiply with matrix units.
+    pub fn uses_matrix_units(&self) -> bool {
+        matches!(self.shared.rounded, Inputs::Units(_))
     }
 
     pub(crate) fn device(&self) -> &Device {

@@ -17,7 +17,8 @@ Made from the kernel registry of `backends/wgpu`; do not edit. To make it anew:
 A kernel is one file of `wgsl/`, in front of which its parts are put: what it shares with others, and for each of its
 weights the part of the weight's format (`weight_affine4`, `weight_affine8`, `weight_dense16`, `weight_dense32`,
 `weight_loose`). Weights are bound after the bindings listed here: codes, then scales and biases of an affine weight. The
-slot pool is a group of its own. `w` marks what is written.
+slot pool is a group of its own. `w` marks what is written. Where matrix units multiply, `gemm_units` and `units_8` or
+`units_16` stand for `gemm`, and inputs whose rows are not whole quads have `inputs_loose` for `inputs_quads`.
 ";
 
 /// How many kernels there are.
@@ -46,10 +47,12 @@ pub fn kernel_table() -> String {
 }
 
 fn row(text: &mut String, kernel: &Kernel) {
-    let product = kernel.product.parts().map(|(once, per_weight)| [once, per_weight]);
-    let parts = kernel.parts.iter().copied().chain(product.into_iter().flatten());
+    let once = kernel.product.once(&[]);
+    let per_weight = kernel.product.per_weight(&[]).iter().copied();
+    let parts = kernel.parts.iter().chain(&once).copied().chain(per_weight);
     let parts: Vec<String> = parts.map(|part| format!("`{}`", part.file)).collect();
-    let own = [&kernel.main].into_iter().chain(kernel.parts.iter().copied()).flat_map(|part| declared(part.text));
+    let own = once.iter().copied().chain([&kernel.main]).chain(kernel.parts.iter().copied());
+    let own = own.flat_map(|part| declared(part.text));
     let bindings: Vec<String> = own
         .map(|binding| {
             let mark = if binding.access == Access::Write { " w" } else { "" };

@@ -8,10 +8,12 @@ use parking_lot::Mutex;
 use ss_backend::{DeviceFacts, Error, Result};
 use wgpu::Features;
 
-use crate::adapter::{AdapterChoice, chosen};
+use crate::adapter::{AdapterChoice, AdapterFacts, chosen};
 use crate::cache;
 use crate::encoding::QUAD_BYTES;
 use crate::ledger::{Charge, Ledger};
+use crate::registry::{Side, Units};
+use crate::tuning::{SUBGROUP_OF_16, WIDEST_SUBGROUP};
 
 /// Bytes of immediates that a kernel may take: what WebGPU grants everywhere.
 pub(crate) const IMMEDIATE_BYTES: u32 = 64;
@@ -22,12 +24,38 @@ pub(crate) const BUFFER_ARRAYS: Features = Features::BUFFER_BINDING_ARRAY
     .union(Features::STORAGE_RESOURCE_BINDING_ARRAY)
     .union(Features::SAMPLED_TEXTURE_AND_STORAGE_BUFFER_ARRAY_NON_UNIFORM_INDEXING);
 
+/// What multiplying with matrix units takes.
+const MATRIX_UNITS: Features = Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(Features::SHADER_F16);
+
+/// Threads of a subgroup of Apple's devices, for which wgpu gives a range.
+const METAL_SUBGROUP: u32 = 32;
+
+/// The matrix units of an adapter: those that multiply square matrices which a kernel has a part for, the largest first, if
+/// all subgroups are of one size.
+fn matrix_units(facts: &AdapterFacts, features: Features) -> Option<Units> {
+    let (least, most) = facts.device.subgroup;
+    let subgroup = if facts.api == wgpu::Backend::Metal.to_str() { METAL_SUBGROUP } else { least };
+    let even = subgroup == most || facts.api == wgpu::Backend::Metal.to_str();
+    if !features.contains(MATRIX_UNITS) || !even || subgroup > WIDEST_SUBGROUP {
+        return None;
+    }
+    let has = |side| subgroup.is_multiple_of(side) && facts.device.matrix_tiles.contains(&(side, side, side));
+    let side = match subgroup {
+        SUBGROUP_OF_16 if has(16) => Side::Sixteen,
+        _ if has(8) => Side::Eight,
+        _ => return None,
+    };
+    Some(Units { side, subgroup })
+}
+
 /// An opened device.
 pub(crate) struct Device {
     pub(crate) raw: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     pub(crate) limits: wgpu::Limits,
     pub(crate) facts: DeviceFacts,
+    /// Its matrix units, where kernels can use them.
+    pub(crate) units: Option<Units>,
     /// What the driver keeps of pipelines, where it does.
     pub(crate) cache: Option<wgpu::PipelineCache>,
     pub(crate) ledger: Arc<Ledger>,
@@ -52,16 +80,24 @@ impl Device {
     /// Opens the adapter that `choice` means; `cached` is what [`cache::sealed`] gave for it earlier.
     pub(crate) fn open(choice: &AdapterChoice, cached: Option<&[u8]>, timed: bool) -> Result<Self> {
         let (adapter, facts) = chosen(choice)?;
+        let units = matrix_units(&facts, adapter.features());
         let (facts, limits) = (facts.device, adapter.limits());
         let timing = if timed { crate::clock::FEATURES } else { Features::empty() };
         let wanted = adapter.features() & (BUFFER_ARRAYS | Features::PIPELINE_CACHE | timing);
         // Arrays need all of their features.
         let wanted = if wanted.contains(BUFFER_ARRAYS) { wanted } else { wanted - BUFFER_ARRAYS };
+        let wanted = wanted | if units.is_some() { MATRIX_UNITS } else { Features::empty() };
+        let experimental_features = match units {
+            // SAFETY: what is experimental is one feature, whose kernels load and store whole matrices inside arrays of
+            // their own workgroup and name no other memory.
+            Some(_) => unsafe { wgpu::ExperimentalFeatures::enabled() },
+            None => wgpu::ExperimentalFeatures::disabled(),
+        };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("slotstream"),
             required_features: Features::IMMEDIATES | wanted,
             required_limits: limits.clone(),
-            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            experimental_features,
             memory_hints: wgpu::MemoryHints::Performance,
             trace: wgpu::Trace::Off,
         };
@@ -82,7 +118,7 @@ impl Device {
         raw.on_uncaptured_error(Arc::new(move |error: wgpu::Error| uncaptured(error.to_string())));
         raw.set_device_lost_callback(move |reason, text| lost(format!("{reason:?}: {text}")));
         let cache = cache::open(&raw, cached);
-        Ok(Device { raw, queue, limits, facts, cache, ledger: Arc::default(), fault })
+        Ok(Device { raw, queue, limits, facts, units, cache, ledger: Arc::default(), fault })
     }
 
     /// Whether a pool's chunks can be bound all at once.

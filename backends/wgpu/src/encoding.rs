@@ -11,8 +11,8 @@ use ss_backend::{Arithmetic, Buffer, Error, Format, Linear, Matrix, Memory, Part
 use crate::backend::{Decision, Dispatch, Shared, Step};
 use crate::memory::Stored;
 use crate::pool::Chunks;
-use crate::registry::{Access, Kernel, Key, Place, PoolBinding, Rest, WeightKey};
-use crate::tuning;
+use crate::registry::{Access, Inputs, Kernel, Key, Place, PoolBinding, Rest, WeightKey};
+use crate::tuning::{self, GemmTile, LARGE_TILE};
 
 /// Bytes of a number or an id.
 pub(crate) const WORD_BYTES: u64 = 4;
@@ -60,8 +60,10 @@ pub(crate) struct Weight {
     spread: Option<tuning::Gemv>,
     /// Decode form: columns that are multiplied at once, where the kernel splits them.
     part: Option<u32>,
-    /// Prompt form: whether inputs are rounded to F16.
-    rounded: bool,
+    /// Prompt form: what is multiplied.
+    inputs: Inputs,
+    /// Prompt form: rows and outputs of a workgroup.
+    pub(crate) tile: GemmTile,
     /// Where it lies in an expert record, if it is a projection of one.
     place: Option<Place>,
 }
@@ -118,9 +120,9 @@ impl Encoding<'_> {
         }
     }
 
-    /// Whether inputs of a product over these rows are rounded to F16: where the device multiplies F16 (engine.md 3.5).
-    pub(crate) fn rounds(&self, rows: Rows) -> bool {
-        self.shared.f16_inputs && self.arithmetic.rounds_inputs(rows.form)
+    /// What a product over these rows multiplies, where it may be rounded (engine.md 3.5).
+    pub(crate) fn inputs(&self, rows: Rows) -> Inputs {
+        if self.arithmetic.rounds_inputs(rows.form) { self.shared.rounded } else { Inputs::F32 }
     }
 
     /// The first `numbers` numbers or ids, 4 bytes each.
@@ -179,7 +181,7 @@ impl Encoding<'_> {
                 pieces.push(self.unbound(side, field, matrix.scale_bytes())?);
             }
         }
-        Ok(Weight { matrix, pieces, outputs: None, spread: None, part: None, rounded: false, place: None })
+        Ok(self.whole(matrix, pieces))
     }
 
     /// A projection of the experts in a pool, of `rows` outputs from `cols` inputs.
@@ -197,7 +199,13 @@ impl Encoding<'_> {
             rest: None,
         };
         let spread = Some(tuning::gemv_in_slot(matrix, tuning::EXPERT_OUTPUTS.value));
-        Ok(Weight { matrix, pieces: Vec::new(), outputs: None, spread, part: None, rounded: false, place: Some(place) })
+        Ok(Weight { spread, place: Some(place), ..self.whole(matrix, Vec::new()) })
+    }
+
+    /// A weight in these pieces, spread as it alone says.
+    fn whole(&self, matrix: Matrix, pieces: Vec<View>) -> Weight {
+        let tile = self.shared.tile;
+        Weight { matrix, pieces, outputs: None, spread: None, part: None, inputs: Inputs::F32, tile, place: None }
     }
 
     /// Refuses a weight of another shape, and one outside the envelope.
@@ -343,9 +351,12 @@ pub(crate) fn supported(matrix: Matrix) -> bool {
 }
 
 impl Weight {
-    /// The same weight, its inputs rounded to F16 in the prompt form.
-    pub(crate) fn rounded(mut self, rounded: bool) -> Self {
-        self.rounded = rounded;
+    /// The same weight, multiplied so in the prompt form.
+    pub(crate) fn multiplied(mut self, inputs: Inputs) -> Self {
+        self.inputs = inputs;
+        if matches!(inputs, Inputs::Units(_)) {
+            self.tile = LARGE_TILE;
+        }
         self
     }
 
@@ -425,8 +436,8 @@ impl Weight {
     }
 
     fn key(&self) -> WeightKey {
-        let &Weight { matrix, outputs, spread, part, rounded, place, .. } = self;
-        WeightKey { matrix, outputs, spread, part, rounded, place }
+        let &Weight { matrix, outputs, spread, part, inputs, tile, place, .. } = self;
+        WeightKey { matrix, outputs, spread, part, inputs, tile, place }
     }
 
     fn cut(&self, first: u32, rows: u32) -> Weight {

@@ -60,9 +60,17 @@ pub(crate) const QSA_CELLS: Part = Part { file: "qsa_cells.wgsl", text: include_
 pub(crate) const ROUTE_TOPK: Part =
     Part { file: "route_topk.wgsl", text: include_str!("../../../wgsl/route_topk.wgsl") };
 
-/// What both forms of attention share.
+/// What all kernels of attention share.
 pub(crate) const QSA_ATTENDED: Part =
     Part { file: "qsa_attended.wgsl", text: include_str!("../../../wgsl/qsa_attended.wgsl") };
+
+/// Queries of attention without matrix units.
+pub(crate) const QSA_QUERIES: Part =
+    Part { file: "qsa_queries.wgsl", text: include_str!("../../../wgsl/qsa_queries.wgsl") };
+
+/// Attention with matrix units of either size.
+pub(crate) const QSA_ATTEND_UNITS: Part =
+    Part { file: "qsa_attend_units.wgsl", text: include_str!("../../../wgsl/qsa_attend_units.wgsl") };
 
 /// The walk over pairs in the order of their slots.
 pub(crate) const EXPERTS_WALK: Part =
@@ -83,8 +91,49 @@ pub(crate) const GEMV: Part = Part { file: "gemv.wgsl", text: include_str!("../.
 pub(crate) const GEMV_WEIGHT: Part =
     Part { file: "gemv_weight.wgsl", text: include_str!("../../../wgsl/gemv_weight.wgsl") };
 
-/// Memory of the prompt form of products.
+/// The first half of an expert, prompt form.
+pub(crate) const SWIGLU_ROWS: Part =
+    Part { file: "swiglu_rows.wgsl", text: include_str!("../../../wgsl/swiglu_rows.wgsl") };
+
+/// A tile of the prompt form of products.
+pub(crate) const GEMM_TILE: Part = Part { file: "gemm_tile.wgsl", text: include_str!("../../../wgsl/gemm_tile.wgsl") };
+
+/// Its size where a GPU multiplies.
+pub(crate) const GEMM_LARGE: Part =
+    Part { file: "gemm_large.wgsl", text: include_str!("../../../wgsl/gemm_large.wgsl") };
+
+/// Its size where a processor does.
+pub(crate) const GEMM_SMALL: Part =
+    Part { file: "gemm_small.wgsl", text: include_str!("../../../wgsl/gemm_small.wgsl") };
+
+/// Sums of the prompt form of products.
 pub(crate) const GEMM: Part = Part { file: "gemm.wgsl", text: include_str!("../../../wgsl/gemm.wgsl") };
+
+/// The same with matrix units.
+pub(crate) const GEMM_UNITS: Part =
+    Part { file: "gemm_units.wgsl", text: include_str!("../../../wgsl/gemm_units.wgsl") };
+
+/// Matrices of 8 x 8.
+pub(crate) const UNITS_8: Part = Part { file: "units_8.wgsl", text: include_str!("../../../wgsl/units_8.wgsl") };
+
+/// Matrices of 16 x 16.
+pub(crate) const UNITS_16: Part = Part { file: "units_16.wgsl", text: include_str!("../../../wgsl/units_16.wgsl") };
+
+/// Inputs of the prompt form of products in rows of whole quads.
+pub(crate) const INPUTS_QUADS: Part =
+    Part { file: "inputs_quads.wgsl", text: include_str!("../../../wgsl/inputs_quads.wgsl") };
+
+/// Inputs of the prompt form of products in rows of any length.
+pub(crate) const INPUTS_LOOSE: Part =
+    Part { file: "inputs_loose.wgsl", text: include_str!("../../../wgsl/inputs_loose.wgsl") };
+
+/// Blocks on their way to a large tile, once a weight.
+pub(crate) const GEMM_AHEAD: Part =
+    Part { file: "gemm_ahead.wgsl", text: include_str!("../../../wgsl/gemm_ahead.wgsl") };
+
+/// Blocks on their way to a small tile, once a weight.
+pub(crate) const GEMM_DIRECT: Part =
+    Part { file: "gemm_direct.wgsl", text: include_str!("../../../wgsl/gemm_direct.wgsl") };
 
 /// The prompt form of products, once a weight.
 pub(crate) const GEMM_WEIGHT: Part =

@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use ss_backend::{Error, Format, Matrix, Result, Scalar, Steps};
 
 use crate::device::{Device, IMMEDIATE_BYTES};
-use crate::{parts, tuning};
+use crate::parts;
+use crate::tuning::{self, GemmTile};
 
 /// A file of `wgsl/`.
 #[derive(Debug)]
@@ -59,19 +60,106 @@ pub(crate) enum Product {
     Numbers,
     /// Multiplies a few rows with them: `gemv.wgsl`, then `gemv_weight.wgsl` a weight.
     Gemv,
-    /// Multiplies tiles of rows with them: `gemm.wgsl`, then `gemm_weight.wgsl` a weight.
+    /// Multiplies tiles of rows with them: the part of their inputs, the size of a tile and `gemm.wgsl` or, with matrix
+    /// units, `gemm_units.wgsl`, then `gemm_weight.wgsl` a weight.
     Gemm,
 }
 
 impl Product {
-    /// The part that comes once in the kernel, and the one that comes once a weight.
-    pub(crate) fn parts(self) -> Option<(&'static Part, &'static Part)> {
+    /// The parts that come once in a kernel with these weights.
+    pub(crate) fn once(self, weights: &[WeightKey]) -> Vec<&'static Part> {
+        let first = weights.first();
         match self {
-            Product::Numbers => None,
-            Product::Gemv => Some((&parts::GEMV, &parts::GEMV_WEIGHT)),
-            Product::Gemm => Some((&parts::GEMM, &parts::GEMM_WEIGHT)),
+            Product::Numbers => Vec::new(),
+            Product::Gemv => vec![&parts::GEMV],
+            Product::Gemm => {
+                let whole = first.is_none_or(|weight| weight.matrix.cols.is_multiple_of(QUAD));
+                let inputs = if whole { &parts::INPUTS_QUADS } else { &parts::INPUTS_LOOSE };
+                match first.map_or(Inputs::F32, |weight| weight.inputs) {
+                    Inputs::F32 | Inputs::F16 => {
+                        let size = if small(weights) { &parts::GEMM_SMALL } else { &parts::GEMM_LARGE };
+                        vec![inputs, &parts::GEMM_TILE, size, &parts::GEMM]
+                    }
+                    Inputs::Units(units) => {
+                        let side = match units.side {
+                            Side::Eight => &parts::UNITS_8,
+                            Side::Sixteen => &parts::UNITS_16,
+                        };
+                        vec![inputs, &parts::GEMM_TILE, side, &parts::GEMM_UNITS]
+                    }
+                }
+            }
         }
     }
+
+    /// The parts that come once a weight.
+    pub(crate) fn per_weight(self, weights: &[WeightKey]) -> &'static [&'static Part] {
+        match self {
+            Product::Numbers => &[],
+            Product::Gemv => &[&parts::GEMV_WEIGHT],
+            Product::Gemm if small(weights) => &[&parts::GEMM_DIRECT, &parts::GEMM_WEIGHT],
+            Product::Gemm => &[&parts::GEMM_AHEAD, &parts::GEMM_WEIGHT],
+        }
+    }
+
+    /// The constants that it takes once in a kernel with these weights.
+    fn constants(self, weights: &[WeightKey]) -> Vec<(&'static str, u32)> {
+        match self {
+            Product::Numbers => Vec::new(),
+            Product::Gemv => {
+                let spreads = || weights.iter().map(|weight| (weight, weight.spread()));
+                let staged = spreads().map(|(weight, spread)| spread.staged(weight.matrix.format, weight.part_units()));
+                let totals = spreads().map(|(_, spread)| tuning::ROWS_AT_ONCE * spread.tile());
+                vec![
+                    ("THREADS", tuning::THREADS.value),
+                    ("STAGED", staged.max().unwrap_or(1)),
+                    ("TOTALS", totals.max().unwrap_or(1)),
+                ]
+            }
+            Product::Gemm => match weights.first().map_or(Inputs::F32, |weight| weight.inputs) {
+                Inputs::F32 => vec![("ROUNDED", 0)],
+                Inputs::F16 => vec![("ROUNDED", 1)],
+                Inputs::Units(units) => vec![("SUBGROUP", units.subgroup)],
+            },
+        }
+    }
+}
+
+/// Numbers in a quad.
+const QUAD: u32 = 4;
+
+/// Whether the prompt form multiplies these in small tiles.
+fn small(weights: &[WeightKey]) -> bool {
+    weights.first().is_some_and(|weight| weight.tile == tuning::SMALL_TILE)
+}
+
+/// What the prompt form of a product multiplies (engine.md 3.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Inputs {
+    /// F32 numbers.
+    F32,
+    /// Numbers rounded to F16, inputs and weights, without matrix units.
+    F16,
+    /// The same with matrix units.
+    Units(Units),
+}
+
+/// Matrix units that multiply square matrices of F16 and add F32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Units {
+    /// Rows and columns of a matrix.
+    pub(crate) side: Side,
+    /// Threads that share one.
+    pub(crate) subgroup: u32,
+}
+
+/// Rows and columns of a matrix that kernels have a part for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Side {
+    /// 8
+    Eight,
+    /// 16
+    Sixteen,
 }
 
 /// What a pipeline depends on of one weight.
@@ -84,8 +172,10 @@ pub(crate) struct WeightKey {
     pub(crate) spread: Option<tuning::Gemv>,
     /// Decode form: columns that are multiplied at once, where the kernel splits them.
     pub(crate) part: Option<u32>,
-    /// Prompt form: whether inputs are rounded to F16.
-    pub(crate) rounded: bool,
+    /// Prompt form: what is multiplied.
+    pub(crate) inputs: Inputs,
+    /// Prompt form: rows and outputs of a workgroup.
+    pub(crate) tile: GemmTile,
     /// Where it lies in an expert record; none: in buffers of its own.
     pub(crate) place: Option<Place>,
 }
@@ -371,44 +461,45 @@ pub(crate) fn source(kernel: &Kernel, key: &Key) -> String {
         PoolBinding::Chunk => Some(&parts::POOL_CHUNK),
         PoolBinding::Array(_) => Some(&parts::POOL_ARRAY),
     };
-    // A pool's part comes first, since it may begin with `enable`; constants come before those that follow from them.
+    let once = kernel.product.once(&key.weights);
     let mut text: Vec<Cow<'_, str>> = access.iter().map(|part| part.text.into()).collect();
-    text.extend(kernel.parts.iter().map(|part| Cow::from(part.text)));
-    let (once, per_weight) = kernel.product.parts().unzip();
-    text.extend(once.map(|part| Cow::from(part.text)));
-    let mut next = own_bindings(kernel);
+    text.extend(kernel.parts.iter().chain(&once).map(|part| Cow::from(part.text)));
+    let mut next = own_bindings(kernel, &once);
     for (name, weight) in kernel.weights.iter().zip(&key.weights) {
         let holder = holder_part(weight);
+        let per_weight = kernel.product.per_weight(&key.weights).iter().copied();
         let parts = [holder, weight_part(weight.matrix)].into_iter().chain(per_weight);
         text.extend(parts.map(|part| Cow::from(named(part.text, name, next))));
         next += declared(holder.text).len() as u32;
     }
     text.push(kernel.main.text.into());
-    text.join("\n")
+    enabled_first(&text.join("\n"))
+}
+
+/// Puts the lines that enable something in front of all else, each once, where WGSL wants them.
+fn enabled_first(text: &str) -> String {
+    let (mut enabled, rest): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("enable "));
+    enabled.sort_unstable();
+    enabled.dedup();
+    enabled.extend(rest);
+    enabled.join("\n")
 }
 
 /// Bindings of group 0 before those of the weights.
-fn own_bindings(kernel: &Kernel) -> u32 {
-    let parts = [&kernel.main].into_iter().chain(kernel.parts.iter().copied());
+fn own_bindings(kernel: &Kernel, once: &[&Part]) -> u32 {
+    let parts = [&kernel.main].into_iter().chain(kernel.parts.iter().chain(once).copied());
     parts.flat_map(|part| declared(part.text)).filter(|binding| binding.group == 0).count() as u32
 }
 
 /// The values of all override constants.
 pub(crate) fn constants(kernel: &Kernel, key: &Key) -> Vec<(String, f64)> {
     let mut all: Vec<(String, u32)> = key.constants.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
-    if kernel.product == Product::Gemv {
-        let weights = || key.weights.iter().map(|weight| (weight, weight.spread()));
-        let staged = weights().map(|(weight, spread)| spread.staged(weight.matrix.format, weight.part_units()));
-        all.push(("THREADS".to_owned(), tuning::THREADS.value));
-        all.push(("STAGED".to_owned(), staged.max().unwrap_or(1)));
-        let totals = weights().map(|(_, spread)| tuning::ROWS_AT_ONCE * spread.tile());
-        all.push(("TOTALS".to_owned(), totals.max().unwrap_or(1)));
-    }
+    let once = kernel.product.constants(&key.weights);
+    all.extend(once.into_iter().map(|(name, value)| (name.to_owned(), value)));
     for (name, weight) in kernel.weights.iter().zip(&key.weights) {
         let product = match kernel.product {
-            Product::Numbers => Vec::new(),
+            Product::Numbers | Product::Gemm => Vec::new(),
             Product::Gemv => gemv_constants(weight),
-            Product::Gemm => vec![("ROUNDED", u32::from(weight.rounded))],
         };
         let place = weight.place.map(|place| place.constants()).into_iter().flatten();
         let constants = weight_constants(weight.matrix).into_iter().chain(product).chain(place);

@@ -114,8 +114,29 @@ pub(crate) const ROOM_FOR_OUTPUTS: u32 = 8;
 /// Most threads of a workgroup of `gdn_recurrence.wgsl`, which has a whole value head: what WebGPU grants.
 pub(crate) const RECURRENCE_THREADS: u32 = 256;
 
-/// Rows and outputs of a tile of `gemm.wgsl`.
-pub(crate) const GEMM_TILE: (u32, u32) = (32, 64);
+/// What a workgroup of the prompt form of a product multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GemmTile {
+    pub(crate) rows: u32,
+    pub(crate) outputs: u32,
+    /// Threads over the outputs.
+    pub(crate) columns: u32,
+}
+
+/// The tile of `gemm_large.wgsl` and `gemm_units.wgsl`.
+pub(crate) const LARGE_TILE: GemmTile = GemmTile { rows: 64, outputs: 128, columns: 16 };
+
+/// The tile of `gemm_small.wgsl`.
+pub(crate) const SMALL_TILE: GemmTile = GemmTile { rows: 32, outputs: 64, columns: 8 };
+
+/// Places of pairs among which a workgroup of `experts_walk.wgsl` has the tiles that begin there.
+pub(crate) const PAIRS_WINDOW: u32 = 32;
+
+/// Largest subgroup that `units_8.wgsl` has room for.
+pub(crate) const WIDEST_SUBGROUP: u32 = 64;
+
+/// Threads of a subgroup for `units_16.wgsl`.
+pub(crate) const SUBGROUP_OF_16: u32 = 32;
 
 /// Slot writes that wait for a submission before they are submitted by themselves: a bound on staging memory.
 pub(crate) const MOST_PENDING_SLOTS: usize = 64;

@@ -27,9 +27,15 @@ pub fn cases(rig: &Rig) -> Vec<Case> {
         Case::new("prompt ple_project", Work::Flops(flops(prompt, projected, ple)), move |rig| {
             ple_project(rig, prompt)
         }),
+        Case::new("prompt product of 2560 x 16384", Work::Flops(flops(prompt, PRODUCT.0, PRODUCT.1)), move |rig| {
+            product(rig, prompt)
+        }),
         Case::new("prompt ple_mix", Work::Bytes(mixed(prompt.count)), move |rig| ple_mix(rig, prompt)),
     ]
 }
+
+/// Outputs and inputs of a large product.
+const PRODUCT: (u32, u32) = (16_384, 2560);
 
 /// Multiplications and additions of a product.
 pub fn flops(rows: Rows, outputs: u32, inputs: u32) -> u64 {
@@ -66,7 +72,16 @@ fn head(rig: &Rig) -> Result<Record> {
 }
 
 fn ple_project(rig: &Rig, rows: Rows) -> Result<Record> {
-    let (width, hidden, ple) = (rig.geometry.stream_width(), rig.geometry.hidden, rig.geometry.ple_dim);
+    project(rig, rows, (rig.geometry.stream_width(), rig.geometry.hidden), rig.geometry.ple_dim)
+}
+
+/// One product, said as two of which the second has few outputs.
+fn product(rig: &Rig, rows: Rows) -> Result<Record> {
+    let few = PRODUCT.0 / 128;
+    project(rig, rows, (PRODUCT.0 - few, few), PRODUCT.1)
+}
+
+fn project(rig: &Rig, rows: Rows, (width, hidden): (u32, u32), ple: u32) -> Result<Record> {
     let bytes = Matrix { rows: width + hidden, cols: ple, format: Q4 }.bytes();
     let weights = rig.each(bytes, || Ok((rig.linear(width, ple, Q4)?, rig.linear(hidden, ple, Q4)?)))?;
     let e = rig.numbers(rows.count * ple)?;

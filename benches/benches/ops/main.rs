@@ -3,7 +3,8 @@
 //!
 //! `cargo bench -p ss-benches --bench ops -- [FILTER]`. The environment names the device: `SS_ADAPTER=NAME` for an adapter,
 //! `SS_BACKEND=reference` for the plain twin, else the first GPU. On a processor everything is small (`SS_SIZES=small`):
-//! one operation a submission, one expert a row, a part of the vocabulary, a short prompt. `SS_TABLE=FILE` keeps the table.
+//! one operation a submission, one expert a row, a part of the vocabulary, a short prompt. `SS_ROWS=N` is the length of a prompt elsewhere, `SS_ARITHMETIC=exact` the other
+//! profile. `SS_TABLE=FILE` keeps the table.
 
 mod ends;
 mod gdn;

@@ -24,6 +24,9 @@ pub const BF16: Format = Format::Dense(Scalar::Bf16);
 /// One generated row.
 pub const ONE: Rows = Rows { count: 1, form: Form::Generated };
 
+/// Rows of a prompt.
+const PROMPT: u32 = 2048;
+
 /// How long a GPU works before it is timed.
 const WAKING: Duration = Duration::from_millis(300);
 
@@ -50,9 +53,9 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    fn released(geometry: &Geometry) -> Self {
+    fn released(geometry: &Geometry, prompt: u32) -> Self {
         let (choices, vocab) = (geometry.choices, geometry.vocab);
-        Sizes { rotated: 400 << 20, moved: 8 << 30, pool: 2 << 30, choices, vocab, prompt: 512, copied: 1 << 30 }
+        Sizes { rotated: 400 << 20, moved: 8 << 30, pool: 2 << 30, choices, vocab, prompt, copied: 1 << 30 }
     }
 
     /// Experts one matrix at a time, and no weight twice.
@@ -68,6 +71,8 @@ pub struct Rig {
     pub geometry: Geometry,
     pub shapes: Shapes,
     pub sizes: Sizes,
+    /// The profile of all operations.
+    pub arithmetic: Arithmetic,
     /// Whether the device keeps its own time.
     timed: bool,
     /// Random codes, then BF16 numbers around 0.01, two of which make an F32 number of that size.
@@ -115,13 +120,14 @@ impl Rig {
             .map_err(|error| Error::Refused(error.to_string()))?;
         let backend = open()?;
         let kind = backend.facts().kind;
+        let prompt = rows()?;
         let sizes = match std::env::var("SS_SIZES").as_deref() {
-            Ok("released") => Sizes::released(&geometry),
+            Ok("released") => Sizes::released(&geometry, prompt),
             Ok("small") => Sizes::small(&geometry),
             Ok(other) => {
                 return Err(Error::Refused(format!("`SS_SIZES` is `{other}`, expected `released` or `small`")));
             }
-            Err(_) if kind == DeviceKind::Hardware => Sizes::released(&geometry),
+            Err(_) if kind == DeviceKind::Hardware => Sizes::released(&geometry, prompt),
             Err(_) => Sizes::small(&geometry),
         };
         let (mut state, mut codes, mut numbers) = (1, Vec::with_capacity(BLOCK), Vec::with_capacity(BLOCK));
@@ -130,9 +136,10 @@ impl Rig {
             codes.extend(bits.to_le_bytes());
             numbers.extend((0x3c24_3c24_3c24_3c24 ^ (bits & 0x807f_807f_807f_807f)).to_le_bytes());
         }
+        let arithmetic = arithmetic()?;
         let timed = kind != DeviceKind::Reference;
         let shapes = Shapes::new(&geometry);
-        Ok(Rig { backend, geometry, shapes, sizes, timed, codes, numbers, lines: RefCell::default() })
+        Ok(Rig { backend, geometry, shapes, sizes, arithmetic, timed, codes, numbers, lines: RefCell::default() })
     }
 
     /// Prompt rows.
@@ -232,7 +239,7 @@ impl Rig {
 
     /// One submission: how long the device took, by its own clock where it has one.
     fn round(&self, instances: usize, record: &Record) -> Duration {
-        let mut recorder = Recorder::new(Arithmetic::Fast);
+        let mut recorder = Recorder::new(self.arithmetic);
         (0..instances).for_each(|place| record(&mut recorder, place));
         let (busy, start) = (self.busy(), Instant::now());
         let submission = self.backend.submit(recorder.all()).unwrap_or_else(|e| panic!("{e}"));
@@ -247,13 +254,29 @@ impl Rig {
     }
 }
 
+/// Rows of a prompt on a GPU: `SS_ROWS`, else 2048.
+fn rows() -> Result<u32> {
+    let Some(text) = std::env::var_os("SS_ROWS") else { return Ok(PROMPT) };
+    let rows = text.to_str().and_then(|text| text.parse().ok()).filter(|&rows| rows > 0);
+    rows.ok_or_else(|| Error::Refused(format!("`SS_ROWS` is {text:?}, expected a number of rows")))
+}
+
+/// The profile: `SS_ARITHMETIC`, else fast.
+fn arithmetic() -> Result<Arithmetic> {
+    match std::env::var("SS_ARITHMETIC").as_deref() {
+        Ok("exact") => Ok(Arithmetic::Exact),
+        Ok("fast") | Err(_) => Ok(Arithmetic::Fast),
+        Ok(other) => Err(Error::Refused(format!("`SS_ARITHMETIC` is `{other}`, expected `exact` or `fast`"))),
+    }
+}
+
 fn open() -> Result<Box<dyn Backend>> {
     match std::env::var("SS_BACKEND").as_deref() {
         Ok("reference") => Ok(Box::new(ss_reference::Reference::new(ss_reference::Options::default())?)),
         Ok("wgpu") | Err(_) => {
             let adapter =
                 std::env::var("SS_ADAPTER").map_or(ss_wgpu::AdapterChoice::Hardware, ss_wgpu::AdapterChoice::Named);
-            let options = ss_wgpu::Options { timed: true, ..ss_wgpu::Options::new(adapter) };
+            let options = ss_wgpu::Options { timed: true, matrix_units: true, ..ss_wgpu::Options::new(adapter) };
             Ok(Box::new(ss_wgpu::WgpuBackend::open(options)?))
         }
         Ok(other) => Err(Error::Refused(format!("`SS_BACKEND` is `{other}`, expected `wgpu` or `reference`"))),

@@ -27,7 +27,7 @@ use measure::Plan;
 pub fn bench(args: &BenchArgs) -> Result<Exit> {
     Interrupt::install()?;
     let timing = if args.profile { Timing::On } else { Timing::Off };
-    let source = Source::open_with(&args.load, args.prefill_pass, timing)?.measured(args)?;
+    let mut source = Source::open_with(&args.load, args.prefill_pass, timing)?.measured(args)?;
     let slots = sizes(args, &source)?;
     let plan = Plan::new(args, source.checkpoint.geometry().max_positions)?;
     plan.notes.iter().for_each(|note| terminal::note(format_args!("note: {note}")));

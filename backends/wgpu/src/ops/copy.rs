@@ -94,12 +94,23 @@ pub(crate) fn window(enc: &mut Encoding<'_>, op: &Window) -> Result<()> {
     let size = volume(&[op.depth, op.width]);
     let state = enc.view(&op.window.state, "window", size)?;
     let before = op.window.from.as_ref().map(|from| enc.view(from, "window", size)).transpose()?;
+    slide(enc, [op.rows, op.depth, op.width], &inputs, before.as_ref(), &state)
+}
+
+/// Records that a window of `[depth, width]` moves over `[rows, width]` inputs.
+pub(super) fn slide(
+    enc: &mut Encoding<'_>,
+    sizes @ [_, depth, width]: [u32; 3],
+    inputs: &View,
+    before: Option<&View>,
+    state: &View,
+) -> Result<()> {
     enc.launch(&Launch {
         kernel: &WINDOW,
         constants: &[("THREADS", THREADS.value), ("IN_PLACE", u32::from(before.is_none()))],
-        views: &[&inputs, before.as_ref().unwrap_or(&inputs), &state],
+        views: &[inputs, before.unwrap_or(inputs), state],
         weights: &[],
-        immediates: &[op.rows, op.depth, op.width],
-        grid: [op.width.div_ceil(THREADS.value), op.depth.min(1), 1],
+        immediates: &sizes,
+        grid: [width.div_ceil(THREADS.value), depth.min(1), 1],
     })
 }

@@ -11,12 +11,12 @@
 use ss_backend::op::{ExpertsIn, ExpertsOut, SharedIn, SharedOut};
 use ss_backend::{Buffer, Form, Pool, RecordLayout, Result, Rows};
 
-use super::linear::{Strided, gemm_grid, multiply};
+use super::linear::{Strided, multiply};
 use crate::encoding::{Encoding, Launch, QUAD_BYTES, View, Weight, volume};
 use crate::parts;
 use crate::pool::Chunks;
 use crate::registry::{Kernel, Part, Product};
-use crate::tuning::{EXPERT_OUTPUTS, THREADS};
+use crate::tuning::{EXPERT_OUTPUTS, PAIRS_WINDOW, THREADS};
 
 const EXPERTS_IN: Kernel = Kernel {
     main: Part { file: "experts_in.wgsl", text: include_str!("../../../../wgsl/experts_in.wgsl") },
@@ -63,7 +63,7 @@ const EXPERTS_ORDER: Kernel = Kernel {
 
 const EXPERTS_IN_PROMPT: Kernel = Kernel {
     main: Part { file: "experts_in_prompt.wgsl", text: include_str!("../../../../wgsl/experts_in_prompt.wgsl") },
-    parts: &[&parts::NUMBERS, &parts::SLOT, &parts::EXPERTS_WALK],
+    parts: &[&parts::NUMBERS, &parts::SLOT, &parts::EXPERTS_WALK, &parts::SWIGLU_ROWS],
     weights: &["gate", "up"],
     product: Product::Gemm,
     tuning: &[],
@@ -73,15 +73,24 @@ const EXPERTS_IN_PROMPT: Kernel = Kernel {
 const EXPERTS_OUT_PROMPT: Kernel = Kernel {
     main: Part { file: "experts_out_prompt.wgsl", text: include_str!("../../../../wgsl/experts_out_prompt.wgsl") },
     operation: "ExpertsOut",
+    parts: &[&parts::NUMBERS, &parts::SLOT, &parts::EXPERTS_WALK],
     weights: &["down"],
     ..EXPERTS_IN_PROMPT
 };
 
 const SWIGLU_PROMPT: Kernel = Kernel {
     main: Part { file: "swiglu_prompt.wgsl", text: include_str!("../../../../wgsl/swiglu_prompt.wgsl") },
-    parts: &[&parts::NUMBERS],
+    parts: &[&parts::NUMBERS, &parts::SWIGLU_ROWS],
     ..EXPERTS_IN_PROMPT
 };
+
+/// Numbers that `experts_order.wgsl` leaves of a pair.
+const ORDERED: u32 = 3;
+
+/// Workgroups over the outputs of gate and up, which share a tile.
+fn swiglu_tiles(gate: &Weight) -> u32 {
+    gate.matrix.rows.div_ceil(gate.tile.outputs / 2)
+}
 
 /// The kernels of this family.
 pub(crate) const KERNELS: &[&Kernel] = &[
@@ -142,9 +151,14 @@ impl<'a> Gather<'a> {
         )
     }
 
+    /// Workgroups of a prompt form with so many tiles of outputs.
+    fn prompt_grid(&self, tiles: u32) -> [u32; 3] {
+        [tiles, self.pairs.div_ceil(PAIRS_WINDOW), 1]
+    }
+
     /// Records the order of the pairs by slot.
     fn order(&self, enc: &mut Encoding<'_>) -> Result<View> {
-        let order = enc.scratch(size_of::<u32>() as u64 * u64::from(self.pairs))?;
+        let order = enc.scratch(volume(&[ORDERED, self.pairs, size_of::<u32>() as u32]))?;
         enc.launch(&Launch {
             kernel: &EXPERTS_ORDER,
             constants: &[("THREADS", THREADS.value)],
@@ -197,7 +211,8 @@ pub(crate) fn gate_up(enc: &mut Encoding<'_>, op: &ExpertsIn) -> Result<()> {
         return gather.generated(enc, &half);
     }
     let order = gather.order(enc)?;
-    let round = enc.rounds(op.rows);
+    let inputs = enc.inputs(op.rows);
+    let (gate, up) = (gate.multiplied(inputs), up.multiplied(inputs));
     let plan = gather.pool.plan;
     enc.launch_over(
         Some(gather.pool),
@@ -205,9 +220,9 @@ pub(crate) fn gate_up(enc: &mut Encoding<'_>, op: &ExpertsIn) -> Result<()> {
             kernel: &EXPERTS_IN_PROMPT,
             constants: &[gather.slot_size],
             views: &[&u, &gather.slots, &order, &out],
-            weights: &[&gate.rounded(round), &up.rounded(round)],
+            weights: &[&gate, &up],
             immediates: &[op.choices, gather.pairs, plan.slots, plan.slots_per_chunk],
-            grid: gemm_grid(gather.pairs, inner),
+            grid: gather.prompt_grid(swiglu_tiles(&gate)),
         },
     )?;
     shared.map_or(Ok(()), |shared| shared.prompt(enc, op.rows, &u))
@@ -229,14 +244,15 @@ impl GateUp {
     }
 
     fn prompt(self, enc: &mut Encoding<'_>, rows: Rows, u: &View) -> Result<()> {
-        let (round, inner) = (enc.rounds(rows), self.gate.matrix.rows);
+        let inputs = enc.inputs(rows);
+        let (gate, up) = (self.gate.multiplied(inputs), self.up.multiplied(inputs));
         enc.launch(&Launch {
             kernel: &SWIGLU_PROMPT,
             constants: &[],
             views: &[u, &self.out],
-            weights: &[&self.gate.rounded(round), &self.up.rounded(round)],
+            weights: &[&gate, &up],
             immediates: &[rows.count],
-            grid: gemm_grid(rows.count, inner),
+            grid: [swiglu_tiles(&gate), rows.count.div_ceil(gate.tile.rows), 1],
         })
     }
 }
@@ -265,15 +281,16 @@ pub(crate) fn down(enc: &mut Encoding<'_>, op: &ExpertsOut) -> Result<()> {
     }
     let order = gather.order(enc)?;
     let plan = gather.pool.plan;
+    let down = down.multiplied(enc.inputs(op.rows));
     enc.launch_over(
         Some(gather.pool),
         &Launch {
             kernel: &EXPERTS_OUT_PROMPT,
             constants: &[gather.slot_size],
             views: &[&x, &gather.slots, &order, &out],
-            weights: &[&down.rounded(enc.rounds(op.rows))],
+            weights: &[&down],
             immediates: &[gather.pairs, plan.slots, plan.slots_per_chunk],
-            grid: gemm_grid(gather.pairs, hidden),
+            grid: gather.prompt_grid(hidden.div_ceil(down.tile.outputs)),
         },
     )?;
     shared.map_or(Ok(()), |shared| shared.prompt(enc, op.rows))
@@ -299,7 +316,7 @@ impl Down {
     fn prompt(self, enc: &mut Encoding<'_>, rows: Rows) -> Result<()> {
         let Down { x, down, out } = self;
         let (hidden, inner) = (down.matrix.rows, down.matrix.cols);
-        let down = down.rounded(enc.rounds(rows));
+        let down = down.multiplied(enc.inputs(rows));
         multiply(enc, rows, &Strided::rows(&x, inner), &down, &Strided::rows(&out, hidden))
     }
 }

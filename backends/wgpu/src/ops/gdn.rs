@@ -1,19 +1,26 @@
 //! Owns: Gated DeltaNet without its output projection (architecture.md section 6), and its replay (engine.md 7.2).
 //! Refuses: heads whose widths are no multiples of 32 up to 256, convolutions of other than 2 to 4 taps.
 //! Invariants: the projections are one dispatch in the decode form, four in the prompt form; all between them is one
-//! dispatch in both. One recurrence, `gdn_recurrence.wgsl`, serves every form and the replay (engine.md 3.7f).
+//! dispatch in the decode form, some a slice of rows in the prompt form. One recurrence, `gdn_recurrence.wgsl`, serves every form and the replay (engine.md 3.7f).
 
 use ss_backend::op::{Carry, Gate, GdnInputs, GdnMix, GdnProject, GdnReplay, GdnShape};
 use ss_backend::{Form, Result};
 
+use super::copy::slide;
 use super::linear::{BESIDE_TUNING, Strided, gemv_grid, multiply};
 use crate::encoding::{Encoding, Launch, View, Weight, volume};
 use crate::parts;
 use crate::registry::{Kernel, Part, Product};
-use crate::tuning::RECURRENCE_THREADS;
+use crate::tuning::{RECURRENCE_THREADS, THREADS};
 
 const RECURRENCE: Part =
     Part { file: "gdn_recurrence.wgsl", text: include_str!("../../../../wgsl/gdn_recurrence.wgsl") };
+
+const SHAPE: Part = Part { file: "gdn_shape.wgsl", text: include_str!("../../../../wgsl/gdn_shape.wgsl") };
+
+const TAPS_PART: Part = Part { file: "gdn_taps.wgsl", text: include_str!("../../../../wgsl/gdn_taps.wgsl") };
+
+const GATED: Part = Part { file: "gdn_gated.wgsl", text: include_str!("../../../../wgsl/gdn_gated.wgsl") };
 
 const ROWS: Part = Part { file: "gdn_rows.wgsl", text: include_str!("../../../../wgsl/gdn_rows.wgsl") };
 
@@ -32,7 +39,7 @@ const PROJECT: Kernel = Kernel {
 const MIX: Kernel = Kernel {
     main: Part { file: "gdn_mix.wgsl", text: include_str!("../../../../wgsl/gdn_mix.wgsl") },
     operation: "GdnMix",
-    parts: &[&RECURRENCE, &ROWS, &parts::NUMBERS],
+    parts: &[&SHAPE, &RECURRENCE, &TAPS_PART, &GATED, &ROWS, &parts::NUMBERS],
     weights: &[],
     product: Product::Numbers,
     tuning: &[],
@@ -47,14 +54,47 @@ const MIX_KEPT: Kernel = Kernel {
 const REPLAY: Kernel = Kernel {
     main: Part { file: "gdn_replay.wgsl", text: include_str!("../../../../wgsl/gdn_replay.wgsl") },
     operation: "GdnReplay",
-    parts: &[&RECURRENCE],
+    parts: &[&SHAPE, &RECURRENCE],
     section: "engine.md 7.2",
     twin: "backends/reference/src/ops/recurrence.rs",
     ..MIX
 };
 
+const INPUTS_PROMPT: Kernel = Kernel {
+    main: Part { file: "gdn_inputs_prompt.wgsl", text: include_str!("../../../../wgsl/gdn_inputs_prompt.wgsl") },
+    parts: &[&SHAPE, &TAPS_PART, &parts::NUMBERS],
+    tuning: &["threads"],
+    ..MIX
+};
+
+const ADVANCE_PROMPT: Kernel = Kernel {
+    main: Part { file: "gdn_advance_prompt.wgsl", text: include_str!("../../../../wgsl/gdn_advance_prompt.wgsl") },
+    parts: &[&SHAPE, &RECURRENCE],
+    twin: "backends/reference/src/ops/recurrence.rs",
+    ..MIX
+};
+
+const GATED_PROMPT: Kernel = Kernel {
+    main: Part { file: "gdn_gated_prompt.wgsl", text: include_str!("../../../../wgsl/gdn_gated_prompt.wgsl") },
+    parts: &[&SHAPE, &GATED, &parts::NUMBERS],
+    ..MIX
+};
+
 /// The kernels of this family.
-pub(crate) const KERNELS: &[&Kernel] = &[&PROJECT, &MIX, &MIX_KEPT, &REPLAY];
+pub(crate) const KERNELS: &[&Kernel] =
+    &[&PROJECT, &MIX, &MIX_KEPT, &REPLAY, &INPUTS_PROMPT, &ADVANCE_PROMPT, &GATED_PROMPT];
+
+/// Prompt rows whose inputs lie in scratch memory at once.
+const SLICE: u32 = 512;
+
+/// Rows of a workgroup of `gdn_inputs_prompt.wgsl`.
+const MIXED_AT_ONCE: u32 = 8;
+
+/// Rows that `gdn_advance_prompt.wgsl` fetches at once.
+const BATCH: u32 = 4;
+
+/// Threads of a workgroup of `gdn_advance_prompt.wgsl`, where the threads of a head are a multiple of it.
+const GROUP: u32 = 64;
 
 /// Widths of heads are multiples of this, so that sums fall into equal parts.
 const WIDTH_STEP: u32 = 32;
@@ -74,9 +114,9 @@ pub(crate) fn project(enc: &mut Encoding<'_>, op: &GdnProject) -> Result<()> {
     let (rows, hidden) = (op.rows.count, op.qkv.matrix.cols);
     enc.nonzero(&[("hidden", hidden), ("channels", channels), ("values", values), ("value_heads", heads)])?;
     let u = enc.view(&op.u, "u", volume(&[rows, hidden]))?;
-    let round = enc.rounds(op.rows);
-    let qkv = enc.weight(&op.qkv, "qkv", channels, hidden)?.beside_others().rounded(round);
-    let z = enc.weight(&op.z, "z", values, hidden)?.beside_others().rounded(round);
+    let inputs = enc.inputs(op.rows);
+    let qkv = enc.weight(&op.qkv, "qkv", channels, hidden)?.beside_others().multiplied(inputs);
+    let z = enc.weight(&op.z, "z", values, hidden)?.beside_others().multiplied(inputs);
     let a = enc.weight(&op.a, "a", heads, hidden)?.beside_others();
     let b = enc.weight(&op.b, "b", heads, hidden)?.beside_others();
     let qkv_out = enc.view(&op.qkv_out, "qkv_out", volume(&[rows, channels]))?;
@@ -166,17 +206,25 @@ fn kept(enc: &Encoding<'_>, inputs: &GdnInputs, rows: u32, shape: &GdnShape, siz
     ])
 }
 
-/// The constants of `gdn_recurrence.wgsl`: as many lanes a state row as threads allow.
-fn recurrence(shape: &GdnShape, state: &Carried) -> [(&'static str, u32); 6] {
-    let lanes = (1 << (RECURRENCE_THREADS / shape.value_dim).ilog2()).min(MOST_LANES);
+/// The constants of `gdn_shape.wgsl`.
+fn sizes_of(shape: &GdnShape) -> [(&'static str, u32); 4] {
     [
         ("KEY_HEADS", shape.key_heads),
         ("VALUE_HEADS", shape.value_heads),
         ("KEY_DIM", shape.key_dim),
         ("VALUE_DIM", shape.value_dim),
-        ("LANES", lanes),
-        ("STATE_IN_PLACE", state.in_place()),
     ]
+}
+
+/// Lanes of a row of the state: as many as threads allow.
+fn lanes(shape: &GdnShape) -> u32 {
+    (1 << (RECURRENCE_THREADS / shape.value_dim).ilog2()).min(MOST_LANES)
+}
+
+/// The constants of `gdn_recurrence.wgsl`.
+fn recurrence(shape: &GdnShape, state: &Carried) -> [(&'static str, u32); 6] {
+    let [key_heads, value_heads, key_dim, value_dim] = sizes_of(shape);
+    [key_heads, value_heads, key_dim, value_dim, ("LANES", lanes(shape)), ("STATE_IN_PLACE", state.in_place())]
 }
 
 /// Convolution, norms, recurrence, output norm and gate.
@@ -199,6 +247,10 @@ pub(crate) fn mix(enc: &mut Encoding<'_>, op: &GdnMix) -> Result<()> {
     let ab = enc.view(&op.ab, "ab", volume(&[rows, 2, shape.value_heads]))?;
     let out = enc.view(&op.out, "out", each(rows, sizes.values))?;
     let kept = op.inputs.as_ref().map(|inputs| kept(enc, inputs, rows, shape, &sizes)).transpose()?;
+    if op.rows.form == Form::Prompt && kept.is_none() {
+        let prompt = Prompt { state, window, conv, a_log, dt_bias, norm, qkv, z, ab, out };
+        return prompt.record(enc, rows, shape);
+    }
     let tickets = enc.tickets(shape.key_heads)?;
 
     let (before, window_before) = (state.before(&conv), window.before(&conv));
@@ -219,6 +271,75 @@ pub(crate) fn mix(enc: &mut Encoding<'_>, op: &GdnMix) -> Result<()> {
         immediates: &[rows, shape.eps.to_bits()],
         grid: [shape.value_heads, 1, 1],
     })
+}
+
+/// What the prompt form binds.
+struct Prompt {
+    state: Carried,
+    window: Carried,
+    conv: View,
+    a_log: View,
+    dt_bias: View,
+    norm: View,
+    qkv: View,
+    z: View,
+    ab: View,
+    out: View,
+}
+
+impl Prompt {
+    /// Inputs of the recurrence, recurrence, norm and gate, a slice of the rows after the other; then the window.
+    fn record(&self, enc: &mut Encoding<'_>, rows: u32, shape: &GdnShape) -> Result<()> {
+        let channels = 2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim;
+        let mixed_row = channels + (2 * shape.value_heads).next_multiple_of(4);
+        for first in (0..rows).step_by(SLICE as usize) {
+            let count = SLICE.min(rows - first);
+            let mixed = enc.scratch(volume(&[count, mixed_row, size_of::<f32>() as u32]))?;
+            self.slice(enc, shape, first, count, &mixed)?;
+        }
+        slide(enc, [rows, shape.kernel - 1, channels], &self.qkv, self.window.before.as_ref(), &self.window.state)
+    }
+
+    fn slice(&self, enc: &mut Encoding<'_>, shape: &GdnShape, first: u32, count: u32, mixed: &View) -> Result<()> {
+        let sizes = sizes_of(shape);
+        let mut constants = sizes.to_vec();
+        constants.extend([("KERNEL", shape.kernel), ("THREADS", THREADS.value)]);
+        let window = self.window.before.as_ref().unwrap_or(&self.window.state);
+        enc.launch(&Launch {
+            kernel: &INPUTS_PROMPT,
+            constants: &constants,
+            views: &[&self.conv, &self.a_log, &self.dt_bias, &self.qkv, &self.ab, window, mixed],
+            weights: &[],
+            immediates: &[first, first + count],
+            grid: [shape.key_heads + shape.value_heads, count.div_ceil(MIXED_AT_ONCE), 1],
+        })?;
+        // After the first slice the state is where it is left.
+        let state =
+            Carried { before: self.state.before.clone().filter(|_| first == 0), state: self.state.state.clone() };
+        let lanes = lanes(shape);
+        let threads = lanes * shape.value_dim;
+        let group = if threads.is_multiple_of(GROUP) { GROUP } else { WIDTH_STEP };
+        let mut constants = recurrence(shape, &state).to_vec();
+        constants.extend([("BATCH", BATCH), ("GROUP", group)]);
+        enc.launch(&Launch {
+            kernel: &ADVANCE_PROMPT,
+            constants: &constants,
+            views: &[state.before(mixed), &state.state, mixed, mixed, &self.out],
+            weights: &[],
+            immediates: &[count, first],
+            grid: [shape.value_heads, threads / group, 1],
+        })?;
+        let mut constants = sizes.to_vec();
+        constants.push(("SILU_GATE", u32::from(shape.gate == Gate::Silu)));
+        enc.launch(&Launch {
+            kernel: &GATED_PROMPT,
+            constants: &constants,
+            views: &[&self.norm, &self.z, &self.out],
+            weights: &[],
+            immediates: &[first, shape.eps.to_bits()],
+            grid: [shape.value_heads, count, 1],
+        })
+    }
 }
 
 /// The recurrence alone, over kept rows.

@@ -105,7 +105,7 @@ impl Read {
             return Err(enc.unavailable(format_args!("{} streams, only for {ROOM_FOR_OUTPUTS}", streams.count)));
         }
         let all = op.first.checked_add(rows).ok_or_else(|| enc.refuse("`first` and `rows` overflow"))?;
-        let round = enc.rounds(op.rows);
+        let inputs = enc.inputs(op.rows);
         let inject = weights.inject.as_ref().map(|inject| enc.weight(inject, "inject", streams.count, width));
         let inject = inject.transpose()?;
         let normed = enc.view(&op.normed, "normed", volume(&[rows, width]))?;
@@ -121,8 +121,8 @@ impl Read {
             lowrank: enc.view(&op.lowrank, "lowrank", volume(&[rows, rank]))?,
             u: enc.view(&op.u, "u", volume(&[rows, streams.hidden]))?,
             inject_out,
-            down: enc.weight(&weights.down, "down", rank, width)?.rounded(round),
-            up: enc.weight(&weights.up, "up", width, rank)?.rounded(round),
+            down: enc.weight(&weights.down, "down", rank, width)?.multiplied(inputs),
+            up: enc.weight(&weights.up, "up", width, rank)?.multiplied(inputs),
             inject,
         })
     }
@@ -176,7 +176,7 @@ impl Read {
             views: &[&self.normed, &self.lowrank],
             weights: &[&self.down],
             immediates: &[rows],
-            grid: gemm_grid(rows, self.down.matrix.rows),
+            grid: gemm_grid(rows, self.down.matrix.rows, self.down.tile),
         })?;
         if let Some(inject) = &self.inject {
             enc.launch(&Launch {
@@ -188,13 +188,17 @@ impl Read {
                 grid: gemv_grid(rows, inject.tiles(streams.count)),
             })?;
         }
+        // Numbers of each stream in a tile.
+        let tile = self.up.tile;
+        let span = tile.outputs / streams.count / tile.columns * tile.columns;
+        let constants = [constants[0], constants[1], ("SPAN", span)];
         enc.launch(&Launch {
             kernel: &UP_PROMPT,
             constants: &constants,
-            views: &[&self.normed, &self.lowrank, &self.u],
+            views: &[&self.lowrank, &self.normed, &self.u],
             weights: &[&self.up],
             immediates: &[rows],
-            grid: gemm_grid(rows, streams.hidden),
+            grid: [streams.hidden.div_ceil(span), rows.div_ceil(tile.rows), 1],
         })
     }
 }
@@ -237,7 +241,7 @@ pub(crate) fn project_write(enc: &mut Encoding<'_>, op: &ProjectWrite) -> Result
     let (rows, streams, cols) = (op.rows, op.streams, op.weight.matrix.cols);
     enc.nonzero(&[("streams", streams.count), ("hidden", streams.hidden), ("cols", cols)])?;
     let x = enc.view(&op.x, "x", volume(&[rows.count, cols]))?;
-    let weight = enc.weight(&op.weight, "weight", streams.hidden, cols)?.rounded(enc.rounds(rows));
+    let weight = enc.weight(&op.weight, "weight", streams.hidden, cols)?.multiplied(enc.inputs(rows));
     let inject = enc.view(&op.inject, "inject", volume(&[rows.count, streams.count]))?;
     let out = enc.view(&op.out, "out", volume(&[rows.count, streams.count, streams.hidden]))?;
     write(enc, rows, &Write { streams: streams.count, x: &x, weight: &weight, inject: Some(&inject), out: &out })
@@ -261,7 +265,7 @@ pub(super) fn write(enc: &mut Encoding<'_>, rows: Rows, op: &Write<'_>) -> Resul
     let hidden = op.weight.matrix.rows;
     let (kernel, grid) = match rows.form {
         Form::Generated => (&WRITE, gemv_grid(rows.count, op.weight.tiles(hidden))),
-        Form::Prompt => (&WRITE_PROMPT, gemm_grid(rows.count, hidden)),
+        Form::Prompt => (&WRITE_PROMPT, gemm_grid(rows.count, hidden, op.weight.tile)),
     };
     enc.launch(&Launch {
         kernel,

@@ -7,7 +7,7 @@ use ss_backend::{Form, Result, Rows};
 use crate::encoding::{Encoding, Launch, View, Weight};
 use crate::parts;
 use crate::registry::{Kernel, Part, Product};
-use crate::tuning::{GEMM_TILE, ROWS_AT_ONCE};
+use crate::tuning::{GemmTile, ROWS_AT_ONCE};
 
 /// Decode form.
 const LINEAR: Kernel = Kernel {
@@ -59,7 +59,8 @@ impl<'a> Strided<'a> {
     }
 }
 
-/// Records `out[r] = weight x[r]`; in the prompt form inputs are rounded if the weight says so.
+/// Records `out[r] = weight x[r]`; in the prompt form inputs are rounded if the weight says so, and lie row by row from
+/// `x.begin` on, a whole number of rows.
 pub(crate) fn multiply(
     enc: &mut Encoding<'_>,
     rows: Rows,
@@ -68,10 +69,18 @@ pub(crate) fn multiply(
     out: &Strided<'_>,
 ) -> Result<()> {
     for range in enc.row_ranges(weight, "weight")? {
-        let immediates = [rows.count, range.rows, x.begin, x.pitch, out.begin + range.first, out.pitch];
-        let (kernel, grid) = match rows.form {
-            Form::Generated => (&LINEAR, gemv_grid(rows.count, weight.tiles(range.rows))),
-            Form::Prompt => (&LINEAR_PROMPT, gemm_grid(rows.count, range.rows)),
+        let out_begin = out.begin + range.first;
+        let (kernel, immediates, grid) = match rows.form {
+            Form::Generated => {
+                let grid = gemv_grid(rows.count, weight.tiles(range.rows));
+                (&LINEAR, vec![rows.count, range.rows, x.begin, x.pitch, out_begin, out.pitch], grid)
+            }
+            Form::Prompt => {
+                // Rows of inputs lie one after the other there.
+                let first = x.begin / weight.matrix.cols;
+                let grid = gemm_grid(rows.count, range.rows, weight.tile);
+                (&LINEAR_PROMPT, vec![rows.count, range.rows, first, out_begin, out.pitch], grid)
+            }
         };
         enc.launch(&Launch {
             kernel,
@@ -91,7 +100,6 @@ pub(crate) fn gemv_grid(rows: u32, tiles: u32) -> [u32; 3] {
 }
 
 /// Workgroups of a prompt form.
-pub(crate) fn gemm_grid(rows: u32, outputs: u32) -> [u32; 3] {
-    let (tall, wide) = GEMM_TILE;
-    [outputs.div_ceil(wide), rows.div_ceil(tall), 1]
+pub(crate) fn gemm_grid(rows: u32, outputs: u32, tile: GemmTile) -> [u32; 3] {
+    [outputs.div_ceil(tile.outputs), rows.div_ceil(tile.rows), 1]
 }

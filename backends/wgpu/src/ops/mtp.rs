@@ -24,9 +24,9 @@ pub(crate) fn fuse(enc: &mut Encoding<'_>, op: &MtpFuse) -> Result<()> {
     let m = enc.view(&op.m, "m", volume(&[rows, width]))?;
     let norm_embedding = enc.view(&op.norm_embedding, "norm_embedding", u64::from(hidden))?;
     let norm_hidden = enc.view(&op.norm_hidden, "norm_hidden", u64::from(width))?;
-    let round = enc.rounds(op.rows);
-    let fc_embedding = enc.weight(&op.fc_embedding, "fc_embedding", hidden, hidden)?.rounded(round);
-    let fc_hidden = enc.weight(&op.fc_hidden, "fc_hidden", hidden, hidden)?.rounded(round);
+    let inputs = enc.inputs(op.rows);
+    let fc_embedding = enc.weight(&op.fc_embedding, "fc_embedding", hidden, hidden)?.multiplied(inputs);
+    let fc_hidden = enc.weight(&op.fc_hidden, "fc_hidden", hidden, hidden)?.multiplied(inputs);
     let normed = enc.view(&op.scratch, "scratch", volume(&[rows, hidden]).saturating_add(volume(&[rows, width])))?;
     let out = enc.view(&op.out, "out", volume(&[rows, width]))?;
 

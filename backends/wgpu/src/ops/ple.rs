@@ -42,10 +42,10 @@ pub(crate) const KERNELS: &[&Kernel] = &[&PROJECT, &GATE, &MIX];
 pub(crate) fn project(enc: &mut Encoding<'_>, op: &PleProject) -> Result<()> {
     let (key_rows, value_rows, ple) = (op.key.matrix.rows, op.value.matrix.rows, op.key.matrix.cols);
     enc.nonzero(&[("keys", key_rows), ("values", value_rows), ("ple", ple)])?;
-    let (rows, round) = (op.rows.count, enc.rounds(op.rows));
+    let (rows, inputs) = (op.rows.count, enc.inputs(op.rows));
     let e = enc.view(&op.e, "e", volume(&[rows, ple]))?;
-    let key = enc.weight(&op.key, "key", key_rows, ple)?.beside_others().rounded(round);
-    let value = enc.weight(&op.value, "value", value_rows, ple)?.beside_others().rounded(round);
+    let key = enc.weight(&op.key, "key", key_rows, ple)?.beside_others().multiplied(inputs);
+    let value = enc.weight(&op.value, "value", value_rows, ple)?.beside_others().multiplied(inputs);
     let keys = enc.view(&op.keys, "keys", volume(&[rows, key_rows]))?;
     let values = enc.view(&op.values, "values", volume(&[rows, value_rows]))?;
     if op.rows.form == Form::Prompt {

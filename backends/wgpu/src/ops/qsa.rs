@@ -10,7 +10,7 @@ use ss_backend::{Buffer, Form, Result, Scalar};
 use super::linear::{BESIDE_TUNING, Strided, gemv_grid, multiply};
 use crate::encoding::{Encoding, Launch, View, volume};
 use crate::parts;
-use crate::registry::{Kernel, Part, Product, scalar_code};
+use crate::registry::{Inputs, Kernel, Part, Product, Side, Units, scalar_code};
 use crate::tuning::{ATTENDED_AT_ONCE, ROW_THREADS, THREADS};
 
 const PROJECT: Kernel = Kernel {
@@ -53,7 +53,7 @@ const TOPK: Kernel = Kernel {
 const ATTEND: Kernel = Kernel {
     main: Part { file: "qsa_attend.wgsl", text: include_str!("../../../../wgsl/qsa_attend.wgsl") },
     operation: "QsaAttend",
-    parts: &[&parts::NUMBERS, &parts::QSA_CELLS, &parts::QSA_ATTENDED],
+    parts: &[&parts::NUMBERS, &parts::QSA_CELLS, &parts::QSA_ATTENDED, &parts::QSA_QUERIES],
     section: "architecture.md 7.4",
     twin: "backends/reference/src/ops/attend.rs",
     tuning: &["threads of a row", "query heads at once"],
@@ -66,14 +66,42 @@ const ATTEND_PROMPT: Kernel = Kernel {
     ..ATTEND
 };
 
+const ATTEND_UNITS_8: Kernel = Kernel {
+    main: Part { file: "qsa_attend_units_8.wgsl", text: include_str!("../../../../wgsl/qsa_attend_units_8.wgsl") },
+    parts: &[&parts::NUMBERS, &parts::QSA_CELLS, &parts::QSA_ATTENDED, &parts::QSA_ATTEND_UNITS],
+    tuning: &[],
+    ..ATTEND
+};
+
+const ATTEND_UNITS_16: Kernel = Kernel {
+    main: Part { file: "qsa_attend_units_16.wgsl", text: include_str!("../../../../wgsl/qsa_attend_units_16.wgsl") },
+    ..ATTEND_UNITS_8
+};
+
 /// The kernels of this family.
-pub(crate) const KERNELS: &[&Kernel] = &[&PROJECT, &APPEND, &SCORES, &TOPK, &ATTEND, &ATTEND_PROMPT];
+pub(crate) const KERNELS: &[&Kernel] =
+    &[&PROJECT, &APPEND, &SCORES, &TOPK, &ATTEND, &ATTEND_PROMPT, &ATTEND_UNITS_8, &ATTEND_UNITS_16];
+
+/// Most query heads of a workgroup of `qsa_attend_units.wgsl`, the rows of its matrices.
+const HEADS_OF_UNITS: u32 = 16;
+
+/// Largest heads that it has room for.
+const WIDEST_HEAD_OF_UNITS: u32 = 256;
 
 /// Rows that share what `qsa_scores.wgsl` loads of a block.
 const SCORED_AT_ONCE: u32 = 4;
 
 /// Query heads that share what `qsa_attend_prompt.wgsl` loads of a key.
-const HEADS_AT_ONCE: u32 = 4;
+const HEADS_AT_ONCE: u32 = 12;
+
+/// Shares of the heads among the threads of `qsa_attend_prompt.wgsl`.
+const HEAD_SHARES: u32 = 4;
+
+/// Most teams of it that share the sum of the values.
+const MOST_TEAMS: u32 = 8;
+
+/// Numbers of a head's sums that it has room for, all teams together.
+const TEAM_ROOM: u32 = 3072;
 
 /// Tokens of a split of `qsa_attend.wgsl` (engine.md 3.7c).
 const SPLIT: u32 = 256;
@@ -92,11 +120,11 @@ pub(crate) fn project(enc: &mut Encoding<'_>, op: &QsaProject) -> Result<()> {
     let (rows, hidden) = (op.rows.count, op.q.matrix.cols);
     let [q_width, kv_width, index_width] = [&op.q, &op.k, &op.index].map(|weight| weight.matrix.rows);
     enc.nonzero(&[("hidden", hidden), ("q", q_width), ("k", kv_width), ("index", index_width)])?;
-    let round = enc.rounds(op.rows);
+    let inputs = enc.inputs(op.rows);
     let u = enc.view(&op.u, "u", volume(&[rows, hidden]))?;
-    let q = enc.weight(&op.q, "q", q_width, hidden)?.beside_others().rounded(round);
-    let k = enc.weight(&op.k, "k", kv_width, hidden)?.beside_others().rounded(round);
-    let v = enc.weight(&op.v, "v", kv_width, hidden)?.beside_others().rounded(round);
+    let q = enc.weight(&op.q, "q", q_width, hidden)?.beside_others().multiplied(inputs);
+    let k = enc.weight(&op.k, "k", kv_width, hidden)?.beside_others().multiplied(inputs);
+    let v = enc.weight(&op.v, "v", kv_width, hidden)?.beside_others().multiplied(inputs);
     let index = enc.weight(&op.index, "index", index_width, hidden)?.beside_others();
     let q_out = enc.view(&op.q_out, "q_out", volume(&[rows, q_width]))?;
     let kv_out = enc.view(&op.kv_out, "kv_out", volume(&[rows, 2, kv_width]))?;
@@ -138,6 +166,9 @@ fn check(enc: &Encoding<'_>, shape: &QsaShape) -> Result<()> {
         if !dim.is_multiple_of(WHOLE) || dim > ROW_THREADS.value * QUAD {
             return Err(enc.unavailable(format_args!("{name} of {dim} numbers")));
         }
+    }
+    if shape.head_dim > ROW_THREADS.value {
+        return Err(enc.unavailable(format_args!("heads of {} numbers", shape.head_dim)));
     }
     if shape.index_heads > THREADS.value {
         return Err(enc.unavailable(format_args!("{} indexer heads", shape.index_heads)));
@@ -284,11 +315,18 @@ pub(crate) fn attend(enc: &mut Encoding<'_>, op: &QsaAttend) -> Result<()> {
         enc.view(&op.out, "out", volume(&[rows, shape.heads, shape.head_dim]))?,
     ];
     let shared = shape.heads / shape.kv_heads;
+    let units = match enc.inputs(op.rows) {
+        Inputs::Units(units) if op.cache.scalar == Scalar::Bf16 && shape.head_dim <= WIDEST_HEAD_OF_UNITS => {
+            Some(units)
+        }
+        _ => None,
+    };
     let at_once = match op.rows.form {
         Form::Generated => shared.min(ATTENDED_AT_ONCE.value),
+        Form::Prompt if units.is_some() => shared.min(HEADS_OF_UNITS),
         Form::Prompt => shared.min(HEADS_AT_ONCE),
     };
-    let units = shape.kv_heads * shared.div_ceil(at_once);
+    let groups = shape.kv_heads * shared.div_ceil(at_once);
     let mut constants = vec![
         ("HEADS", shape.heads),
         ("KV_HEADS", shape.kv_heads),
@@ -299,15 +337,28 @@ pub(crate) fn attend(enc: &mut Encoding<'_>, op: &QsaAttend) -> Result<()> {
         scalar,
         wide,
     ];
+    if let Some(Units { side, subgroup }) = units {
+        constants.push(("SUBGROUP", subgroup));
+        return enc.launch(&Launch {
+            kernel: if side == Side::Sixteen { &ATTEND_UNITS_16 } else { &ATTEND_UNITS_8 },
+            constants: &constants,
+            views: &views.iter().collect::<Vec<_>>(),
+            weights: &[],
+            immediates: &[op.first],
+            grid: [groups, rows, 1],
+        });
+    }
     if op.rows.form == Form::Prompt {
-        constants.push(("THREADS", ROW_THREADS.value));
+        let loads = shape.head_dim / (QUAD * wide.1);
+        let teams = (ROW_THREADS.value / (HEAD_SHARES * loads)).clamp(1, MOST_TEAMS).min(TEAM_ROOM / shape.head_dim);
+        constants.extend([("THREADS", ROW_THREADS.value), ("VALUE_TEAMS", teams)]);
         return enc.launch(&Launch {
             kernel: &ATTEND_PROMPT,
             constants: &constants,
             views: &views.iter().collect::<Vec<_>>(),
             weights: &[],
             immediates: &[op.first],
-            grid: [units, rows, 1],
+            grid: [groups, rows, 1],
         });
     }
     // Tokens of a row: its kept blocks and its open tail.
@@ -320,13 +371,13 @@ pub(crate) fn attend(enc: &mut Encoding<'_>, op: &QsaAttend) -> Result<()> {
         shape.head_dim + PART_ENDS,
         size_of::<f32>() as u32,
     ]))?);
-    views.push(enc.tickets(rows.saturating_mul(units))?);
+    views.push(enc.tickets(rows.saturating_mul(groups))?);
     enc.launch(&Launch {
         kernel: &ATTEND,
         constants: &constants,
         views: &views.iter().collect::<Vec<_>>(),
         weights: &[],
         immediates: &[op.first, splits],
-        grid: [units, splits, rows],
+        grid: [groups, splits, rows],
     })
 }

@@ -33,8 +33,9 @@ pub const PRODUCT_MODES: [Mode; 3] = [MODES[0], MODES[1], MODES[3]];
 /// Those that differ where no profile rounds anything.
 pub const UNROUNDED_MODES: [Mode; 2] = [MODES[0], MODES[1]];
 
-/// What a tolerance becomes where inputs are rounded: an input beside a tie may round the other way on the twin.
-const ROUNDED_TOLERANCE: f64 = 4e-4;
+/// What a tolerance becomes where inputs are rounded: an input beside a tie may round the other way on the twin, which is a
+/// step of 2^-10 of one input, and that may be most of a sum of few.
+const ROUNDED_TOLERANCE: f64 = 1e-3;
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

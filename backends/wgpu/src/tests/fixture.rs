@@ -31,7 +31,20 @@ pub(super) fn adapter() -> AdapterChoice {
 
 /// The same with a registry of one's own.
 pub(super) fn open_with(chunk_bytes: Option<u64>, chunk_access: ChunkAccess, registry: Registry) -> WgpuBackend {
-    let options = Options { chunk_bytes, chunk_access, f16_inputs: true, ..Options::new(adapter()) };
+    opened(Options { chunk_bytes, chunk_access, ..options() }, registry)
+}
+
+/// One that multiplies prompt rows in the tiles of a GPU.
+pub(super) fn with_large_tiles() -> WgpuBackend {
+    opened(Options { large_tiles: true, ..options() }, Registry::default())
+}
+
+/// Rounds in the fast profile, as devices with matrix units do.
+fn options() -> Options {
+    Options { matrix_units: true, f16_inputs: true, ..Options::new(adapter()) }
+}
+
+fn opened(options: Options, registry: Registry) -> WgpuBackend {
     match WgpuBackend::with_registry(options, registry) {
         Ok(backend) => backend,
         Err(error) => panic!("these tests need software Vulkan: run `scripts/install-mesa.sh`; {error}"),

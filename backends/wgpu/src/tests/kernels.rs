@@ -1,6 +1,8 @@
 //! Owns: what can be known of a kernel without a model: how inputs are rounded, and that every kernel can be said in
 //! Metal's language.
 
+use std::collections::HashSet;
+
 use naga::back::msl;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use ss_backend::{Arithmetic, Form, Rows, Scope, Site, Stage};
@@ -10,9 +12,10 @@ use crate::ChunkAccess;
 use crate::encoding::Encoding;
 use crate::ops;
 use crate::ops::linear::{Strided, multiply};
-use crate::registry::{Kernel, Key, constants, declared, source};
+use crate::registry::{Inputs, Kernel, Key, Side, Units, constants, declared, source};
 use crate::selftest::rig::Weight;
 use crate::selftest::{self, cases};
+use crate::tuning::LARGE_TILE;
 
 /// Buffers that a Metal kernel can have beside those that wgpu keeps for itself.
 const METAL_SLOTS: usize = 29;
@@ -34,7 +37,7 @@ fn rounded(x: &[f32]) -> Vec<f32> {
     let mut enc = Encoding { shared, arithmetic: Arithmetic::Fast, site, op: "test", steps: &mut steps, wanted: None };
     let rows = Rows { count: rows, form: Form::Prompt };
     let (x, out) = (enc.view(&from, "x", x.len() as u64).unwrap(), enc.view(&to, "out", x.len() as u64).unwrap());
-    let one = enc.weight(&one, "one", 1, 1).unwrap().rounded(enc.rounds(rows));
+    let one = enc.weight(&one, "one", 1, 1).unwrap().multiplied(enc.inputs(rows));
     multiply(&mut enc, rows, &Strided::rows(&x, 1), &one, &Strided::rows(&out, 1)).unwrap();
     backend.shared().run(&steps).unwrap();
     contents(&backend, &to)
@@ -133,6 +136,16 @@ fn every_loop_counts_towards_a_bound() {
     assert!(loops > 100, "{loops} loops were found");
 }
 
+/// A key, the same in the tiles of a GPU, and if it rounds, the same with the matrix units that Apple's devices have.
+fn on_devices(key: Key) -> HashSet<Key> {
+    let mut large = key.clone();
+    large.weights.iter_mut().for_each(|weight| weight.tile = LARGE_TILE);
+    let mut units = large.clone();
+    let matrices = Inputs::Units(Units { side: Side::Eight, subgroup: 32 });
+    units.weights.iter_mut().filter(|weight| weight.inputs == Inputs::F16).for_each(|weight| weight.inputs = matrices);
+    [key, large, units].into()
+}
+
 /// Every kernel in every key that the cases ask for.
 #[test]
 fn every_kernel_lowers_to_metal() {
@@ -143,7 +156,7 @@ fn every_kernel_lowers_to_metal() {
                 case.run(device, mode, &selftest::whole(&**case, mode)).unwrap();
             }
         }
-        for key in device.shared().registry.keys() {
+        for key in device.shared().registry.keys().into_iter().flat_map(on_devices) {
             let kernel = ops::KERNELS.iter().copied().flatten().find(|kernel| kernel.name() == key.kernel);
             let kernel = kernel.unwrap_or_else(|| panic!("{} is not in the list of kernels", key.kernel));
             let text = metal(kernel, &key).unwrap_or_else(|error| panic!("{key:?}: {error}"));

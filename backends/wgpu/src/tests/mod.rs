@@ -10,3 +10,4 @@ mod oracle;
 mod overrides;
 mod rules;
 mod top;
+mod units;

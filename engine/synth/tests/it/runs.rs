@@ -18,8 +18,12 @@ use crate::{Made, changed};
 fn load(dir: &Path, backend: Arc<dyn Backend>) -> Model {
     let checkpoint = Arc::new(Checkpoint::open(dir).unwrap());
     let slots = PoolSize::All.resolve(PoolGeometry::from(checkpoint.geometry())).unwrap();
-    let options =
-        ModelOptions { store: StoreOptions::new(slots), arithmetic: Arithmetic::Exact, read_group: 0, mutation: PassMutation::None };
+    let options = ModelOptions {
+        store: StoreOptions::new(slots),
+        arithmetic: Arithmetic::Exact,
+        read_group: 0,
+        mutation: PassMutation::None,
+    };
     Model::load(backend, checkpoint, options, &mut |_, _| {}).unwrap()
 }
 

@@ -1,0 +1,92 @@
+// Matrices of 16 x 16, as some matrix units have them: two of F16 are multiplied and added to one of F32.
+//
+// A subgroup has 32 threads and so two columns of matrices. Its sums are named one by one, since drivers keep what is indexed
+// in memory.
+
+enable f16;
+enable wgpu_cooperative_matrix;
+
+alias Left = coop_mat16x16<f16, A>;
+alias Right = coop_mat16x16<f16, B>;
+alias Products = coop_mat16x16<f32, C>;
+
+const UNIT = 16u; // rows and columns of a matrix
+const QUAD = 1u; // elements of a tile that hold a quad
+const PITCH = 10u; // DEEP and room that keeps neighbours out of one memory bank
+
+var<workgroup> row_tile: array<vec4<f16>, 640>; // [ROW_TILE, PITCH]
+var<workgroup> weight_tile: array<vec4<f16>, 1280>; // [OUTPUT_TILE, PITCH]
+
+fn put_row(row: u32, quad: u32, x: vec4<f32>) {
+    row_tile[row * PITCH + quad] = vec4<f16>(x);
+}
+
+fn put_weight(output: u32, quad: u32, x: vec4<f32>) {
+    weight_tile[output * PITCH + quad] = vec4<f16>(x);
+}
+
+var<private> sums_0_0: Products;
+var<private> sums_0_1: Products;
+var<private> sums_1_0: Products;
+var<private> sums_1_1: Products;
+var<private> sums_2_0: Products;
+var<private> sums_2_1: Products;
+var<private> sums_3_0: Products;
+var<private> sums_3_1: Products;
+
+fn begin_units() {
+    sums_0_0 = Products();
+    sums_0_1 = Products();
+    sums_1_0 = Products();
+    sums_1_1 = Products();
+    sums_2_0 = Products();
+    sums_2_1 = Products();
+    sums_3_0 = Products();
+    sums_3_1 = Products();
+}
+
+// Adds products of the first `rows` rows, or more, with the weights at `weights`, from quad `k` of the block on.
+fn add_units(rows: u32, weights: u32, k: u32) {
+    let w0 = coopLoad<Right>(&weight_tile[weights + 0u * UNIT * PITCH], PITCH);
+    let w1 = coopLoad<Right>(&weight_tile[weights + 1u * UNIT * PITCH], PITCH);
+    let x0 = coopLoadT<Left>(&row_tile[0u * UNIT * PITCH + k], PITCH);
+    sums_0_0 = coopMultiplyAdd(x0, w0, sums_0_0);
+    sums_0_1 = coopMultiplyAdd(x0, w1, sums_0_1);
+    if rows > UNIT {
+        let x1 = coopLoadT<Left>(&row_tile[1u * UNIT * PITCH + k], PITCH);
+        sums_1_0 = coopMultiplyAdd(x1, w0, sums_1_0);
+        sums_1_1 = coopMultiplyAdd(x1, w1, sums_1_1);
+    }
+    if rows > 2u * UNIT {
+        let x2 = coopLoadT<Left>(&row_tile[2u * UNIT * PITCH + k], PITCH);
+        sums_2_0 = coopMultiplyAdd(x2, w0, sums_2_0);
+        sums_2_1 = coopMultiplyAdd(x2, w1, sums_2_1);
+        let x3 = coopLoadT<Left>(&row_tile[3u * UNIT * PITCH + k], PITCH);
+        sums_3_0 = coopMultiplyAdd(x3, w0, sums_3_0);
+        sums_3_1 = coopMultiplyAdd(x3, w1, sums_3_1);
+    }
+}
+
+// Gives all sums to the kernel, a strip of rows after the other; `first` is the first output of the subgroup.
+fn end_units(tile: Tile, first: u32, thread: u32) {
+    workgroupBarrier();
+    coopStoreT(sums_0_0, &strip[first + 0u * UNIT], STRIP_PITCH);
+    coopStoreT(sums_0_1, &strip[first + 1u * UNIT], STRIP_PITCH);
+    workgroupBarrier();
+    give_strip(tile, tile.first_row + 0u * UNIT, thread);
+    workgroupBarrier();
+    coopStoreT(sums_1_0, &strip[first + 0u * UNIT], STRIP_PITCH);
+    coopStoreT(sums_1_1, &strip[first + 1u * UNIT], STRIP_PITCH);
+    workgroupBarrier();
+    give_strip(tile, tile.first_row + 1u * UNIT, thread);
+    workgroupBarrier();
+    coopStoreT(sums_2_0, &strip[first + 0u * UNIT], STRIP_PITCH);
+    coopStoreT(sums_2_1, &strip[first + 1u * UNIT], STRIP_PITCH);
+    workgroupBarrier();
+    give_strip(tile, tile.first_row + 2u * UNIT, thread);
+    workgroupBarrier();
+    coopStoreT(sums_3_0, &strip[first + 0u * UNIT], STRIP_PITCH);
+    coopStoreT(sums_3_1, &strip[first + 1u * UNIT], STRIP_PITCH);
+    workgroupBarrier();
+    give_strip(tile, tile.first_row + 3u * UNIT, thread);
+}
