@@ -68,8 +68,8 @@ impl Case for Project {
     fn oracle(&self, mode: Mode) -> Outcome<f64> {
         let mut outputs = vec![("qkv", vec![]), ("z", vec![]), ("ab", vec![])];
         for u in wide(&self.u).chunks(self.qkv.matrix.cols as usize) {
-            outputs[0].1.extend(self.qkv.times(&mode.input(u)));
-            outputs[1].1.extend(self.z.times(&mode.input(u)));
+            outputs[0].1.extend(self.qkv.multiply(mode, u));
+            outputs[1].1.extend(self.z.multiply(mode, u));
             outputs[2].1.extend(self.a.times(u));
             outputs[2].1.extend(self.b.times(u));
         }

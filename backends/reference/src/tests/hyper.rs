@@ -88,8 +88,8 @@ impl Case for Read {
         for x in wide(&self.x).chunks(width).skip(SKIPPED) {
             let groups = x.chunks(hidden).zip(self.norm.chunks(hidden));
             let n: Vec<f64> = groups.flat_map(|(x, w)| rms(x, w, f64::from(EPS))).collect();
-            let a: Vec<f64> = self.down.times(&mode.input(&n)).iter().map(|v| silu(v / count as f64)).collect();
-            let m: Vec<f64> = self.up.times(&mode.input(&a)).into_iter().map(sigmoid).collect();
+            let a: Vec<f64> = self.down.multiply(mode, &n).iter().map(|v| silu(v / count as f64)).collect();
+            let m: Vec<f64> = self.up.multiply(mode, &a).into_iter().map(sigmoid).collect();
             let mean = |j: usize| (0..count).map(|s| m[s * hidden + j] * n[s * hidden + j]).sum::<f64>() / count as f64;
             let u: Vec<f64> = (0..hidden).map(mean).collect();
             let inject = self.inject.times(&n).iter().map(|v| 2.0 * sigmoid(v / count as f64)).collect();
@@ -159,7 +159,7 @@ impl Case for Write {
         let (cols, count) = (self.weight.matrix.cols as usize, self.streams.count as usize);
         let rows = self.x.chunks(cols).zip(self.inject.chunks(count));
         let added = rows.flat_map(|(x, inject)| {
-            let y = self.weight.times(&mode.input(&wide(x)));
+            let y = self.weight.multiply(mode, &wide(x));
             inject.iter().flat_map(|&i| y.iter().map(move |y| f64::from(i) * y).collect::<Vec<_>>()).collect::<Vec<_>>()
         });
         let streams = added.zip(wide(&self.before)).map(|(y, x)| x + y).collect();
@@ -333,9 +333,10 @@ impl Case for Fuse {
         let (hidden, width, eps) = (self.streams.hidden as usize, self.streams.width() as usize, f64::from(EPS));
         let rows = self.e.chunks(hidden).zip(self.m.chunks(width));
         let streams = rows.flat_map(|(e, m)| {
-            let e = self.fc_embedding.times(&mode.input(&rms(&wide(e), &self.norm_embedding, eps)));
-            let m = mode.input(&rms(&wide(m), &self.norm_hidden, eps));
-            let stream = |m: &[f64]| self.fc_hidden.times(m).iter().zip(&e).map(|(m, e)| e + m).collect::<Vec<_>>();
+            let e = self.fc_embedding.multiply(mode, &rms(&wide(e), &self.norm_embedding, eps));
+            let m = rms(&wide(m), &self.norm_hidden, eps);
+            let stream =
+                |m: &[f64]| self.fc_hidden.multiply(mode, m).iter().zip(&e).map(|(m, e)| e + m).collect::<Vec<_>>();
             m.chunks(hidden).flat_map(stream).collect::<Vec<_>>()
         });
         Outcome { outputs: vec![("streams", streams.collect())], state: vec![] }

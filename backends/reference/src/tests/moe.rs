@@ -202,9 +202,9 @@ impl Case for Experts {
     fn oracle(&self, mode: Mode) -> Outcome<f64> {
         let (hidden, inner) = (self.layout.gate.matrix.cols as usize, self.layout.gate.matrix.rows as usize);
         let expert = |[gate, up, down]: &[Weight; 3], u: &[f64]| {
-            let u = mode.input(u);
-            let h: Vec<f64> = gate.times(&u).iter().zip(up.times(&u)).map(|(g, u)| silu(*g) * u).collect();
-            let y = down.times(&mode.input(&h));
+            let (gates, ups) = (gate.multiply(mode, u), up.multiply(mode, u));
+            let h: Vec<f64> = gates.iter().zip(ups).map(|(g, u)| silu(*g) * u).collect();
+            let y = down.multiply(mode, &h);
             (h, y)
         };
         let mut outputs = vec![("inner", vec![]), ("shared inner", vec![]), ("routed", vec![]), ("shared", vec![])];

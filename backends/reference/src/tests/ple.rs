@@ -63,9 +63,9 @@ impl Case for Project {
     }
 
     fn oracle(&self, mode: Mode) -> Outcome<f64> {
-        let rows = || self.e.chunks(64).map(|e| mode.input(&wide(e)));
-        let keys = rows().flat_map(|e| self.key.times(&e)).collect();
-        let values = rows().flat_map(|e| self.value.times(&e)).collect();
+        let rows = || self.e.chunks(64).map(wide);
+        let keys = rows().flat_map(|e| self.key.multiply(mode, &e)).collect();
+        let values = rows().flat_map(|e| self.value.multiply(mode, &e)).collect();
         Outcome { outputs: vec![("keys", keys), ("values", values)], state: vec![] }
     }
 }

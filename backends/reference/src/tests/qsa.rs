@@ -68,9 +68,9 @@ impl Case for Project {
     fn oracle(&self, mode: Mode) -> Outcome<f64> {
         let mut outputs = vec![("q", vec![]), ("kv", vec![]), ("index", vec![])];
         for u in wide(&self.u).chunks(self.q.matrix.cols as usize) {
-            outputs[0].1.extend(self.q.times(&mode.input(u)));
-            outputs[1].1.extend(self.k.times(&mode.input(u)));
-            outputs[1].1.extend(self.v.times(&mode.input(u)));
+            outputs[0].1.extend(self.q.multiply(mode, u));
+            outputs[1].1.extend(self.k.multiply(mode, u));
+            outputs[1].1.extend(self.v.multiply(mode, u));
             outputs[2].1.extend(self.index.times(u));
         }
         Outcome { outputs, state: vec![] }

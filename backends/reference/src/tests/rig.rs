@@ -120,6 +120,14 @@ impl Weight {
         self.values.chunks(cols).map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
     }
 
+    /// `W x` of a GEMM: inputs and weights are rounded to F16 where the mode says so.
+    pub fn multiply(&self, mode: Mode, x: &[f64]) -> Vec<f64> {
+        if !mode.rounds() {
+            return self.times(x);
+        }
+        Weight { values: mode.input(&self.values), ..self.clone() }.times(&mode.input(x))
+    }
+
     pub fn linear(&self, on: &Reference) -> Linear {
         let side = |bytes: &Vec<u8>| (!bytes.is_empty()).then(|| upload_bytes(on, bytes));
         let codes = upload_bytes(on, &self.codes);
@@ -192,7 +200,7 @@ impl Mode {
         self.arithmetic.rounds_inputs(self.form)
     }
 
-    /// A GEMM's inputs, rounded to F16 where the mode says so.
+    /// A GEMM's inputs or weights, rounded to F16 where the mode says so.
     pub fn input(self, x: &[f64]) -> Vec<f64> {
         let round = |x: f64| half::f16::from_f32(x as f32).to_f64();
         x.iter().map(|&x| if self.rounds() { round(x) } else { x }).collect()

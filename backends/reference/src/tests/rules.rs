@@ -45,7 +45,7 @@ fn every_operation_agrees_with_the_oracle() {
 }
 
 #[test]
-fn fast_prompt_rows_round_the_inputs_of_products_and_nothing_else() {
+fn fast_prompt_rows_round_inputs_and_weights_of_products_and_nothing_else() {
     let mode = Mode { arithmetic: Arithmetic::Fast, form: Form::Prompt };
     for case in all() {
         close(&case.name(), &case.run(&fast(), mode, &whole(&*case)), &case.oracle(mode), ROUNDED_TOLERANCE);
