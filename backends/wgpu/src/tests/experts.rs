@@ -6,7 +6,7 @@ use ss_backend::{Arithmetic, Backend, Form, NONE, Scalar};
 use ss_reference::Reference;
 
 use super::fixture::{Half, Mutation, Random, Shape, UNTOUCHED, Work, bits, open, pool, run};
-use super::oracle;
+use super::oracle::{self, Numbers};
 use crate::{ChunkAccess, WgpuBackend};
 
 /// Largest relative error of a sum in F32 over at most 2624 products; the worst seen is a quarter of it.
@@ -36,9 +36,9 @@ fn input_of<'a>(work: &Work<'a>, pair: usize) -> &'a [f32] {
     &work.inputs[row * width..][..width]
 }
 
-fn wanted(work: &Work<'_>, records: &[(u32, Vec<u8>)]) -> Vec<f64> {
+fn wanted(work: &Work<'_>, records: &[(u32, Vec<u8>)], numbers: Numbers) -> Vec<f64> {
     let pair = |(pair, &slot): (usize, &u32)| {
-        oracle::expert(work.half, work.shape, &records[slot as usize].1, input_of(work, pair))
+        oracle::expert(work.half, work.shape, &records[slot as usize].1, input_of(work, pair), numbers)
     };
     work.slots.iter().enumerate().flat_map(pair).collect()
 }
@@ -60,7 +60,7 @@ fn worst_error(shape: Shape, rows: u32, choices: u32, access: ChunkAccess) -> f6
         // One dispatch for all chunks or one for each of the four.
         let dispatches = if access == ChunkAccess::Array { 1 } else { 4 };
         assert_eq!(backend.counters().dispatches - before, dispatches, "{access:?}");
-        worst = worst.max(oracle::error(&got, &wanted(&work, &records)));
+        worst = worst.max(oracle::error(&got, &wanted(&work, &records, Numbers::Stored)));
     }
     let mut chunks: Vec<u32> = slots.iter().map(|slot| slot / 2).collect();
     chunks.sort_unstable();
@@ -279,10 +279,10 @@ fn prompt_rows_of_the_fast_profile_are_rounded_to_f16_and_no_others() {
     let slots = scattered(6);
     for half in Half::BOTH {
         let inputs = Random(5).floats(6 * half.widths(shape).0);
-        let rounded: Vec<f32> = inputs.iter().map(|&x| half::f16::from_f32(x).to_f32()).collect();
         let work = |form, arithmetic, inputs| Work { half, shape, choices: 1, form, arithmetic, inputs, slots: &slots };
-        let of_rounded = wanted(&work(Form::Prompt, Arithmetic::Fast, &rounded), &records);
-        let plain = wanted(&work(Form::Prompt, Arithmetic::Fast, &inputs), &records);
+        let both = work(Form::Prompt, Arithmetic::Fast, &inputs);
+        let [of_rounded, plain] =
+            [Numbers::RoundedToF16, Numbers::Stored].map(|numbers| wanted(&both, &records, numbers));
         for (form, arithmetic) in [
             (Form::Prompt, Arithmetic::Fast),
             (Form::Prompt, Arithmetic::Exact),

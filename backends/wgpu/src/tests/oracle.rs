@@ -14,8 +14,26 @@ fn number(bytes: &[u8], scale: Scalar, index: usize) -> f64 {
     }
 }
 
+/// What is multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Numbers {
+    /// Inputs and weights as they are.
+    Stored,
+    /// Both rounded to F16 (engine.md 3.5), weights from what they are in F32.
+    RoundedToF16,
+}
+
+impl Numbers {
+    fn seen(self, x: f64) -> f64 {
+        match self {
+            Numbers::Stored => x,
+            Numbers::RoundedToF16 => half::f16::from_f32(x as f32).to_f64(),
+        }
+    }
+}
+
 /// `W x` of one projection of a record.
-fn product(record: &[u8], part: &Part, x: &[f32]) -> Vec<f64> {
+fn product(record: &[u8], part: &Part, x: &[f32], numbers: Numbers) -> Vec<f64> {
     let Format::Affine { bits: 4, group, scale } = part.matrix.format else { panic!("not 4-bit: {part:?}") };
     let (columns, group) = (part.matrix.cols as usize, group as usize);
     let (codes, scales) = (&record[part.codes.offset as usize..], &record[part.scales.offset as usize..]);
@@ -23,19 +41,19 @@ fn product(record: &[u8], part: &Part, x: &[f32]) -> Vec<f64> {
     let weight = |o: usize, c: usize| {
         let code = codes[(o * columns + c) / 2] >> (4 * (c % 2)) & 15;
         let index = o * (columns / group) + c / group;
-        number(scales, scale, index) * f64::from(code) + number(biases, scale, index)
+        numbers.seen(number(scales, scale, index) * f64::from(code) + number(biases, scale, index))
     };
-    let row = |o| x.iter().enumerate().map(|(c, &x)| weight(o, c) * f64::from(x)).sum();
+    let row = |o| x.iter().enumerate().map(|(c, &x)| weight(o, c) * numbers.seen(f64::from(x))).sum();
     (0..part.matrix.rows as usize).map(row).collect()
 }
 
 /// What one half of an expert makes of one row of inputs.
-pub(super) fn expert(half: Half, shape: Shape, record: &[u8], x: &[f32]) -> Vec<f64> {
+pub(super) fn expert(half: Half, shape: Shape, record: &[u8], x: &[f32], numbers: Numbers) -> Vec<f64> {
     let layout = shape.layout();
     match half {
-        Half::Out => product(record, &layout.down, x),
+        Half::Out => product(record, &layout.down, x, numbers),
         Half::In => {
-            let (gate, up) = (product(record, &layout.gate, x), product(record, &layout.up, x));
+            let [gate, up] = [&layout.gate, &layout.up].map(|part| product(record, part, x, numbers));
             gate.into_iter().zip(up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect()
         }
     }
