@@ -28,18 +28,9 @@ fn down_row(tile: Tile, output: u32) -> u32 {
     return tile.first + output;
 }
 
-fn give(tile: Tile, place: u32, a: vec4<f32>, b: vec4<f32>, thread: u32) {
-    if place < tile.end_row {
-        let begin = order[place] * down_ROWS;
-        for (var j = 0u; j < 4u; j++) {
-            let output = tile.first + output_of(thread, j);
-            if output < down_ROWS {
-                out[begin + output] = a[j];
-            }
-            if output + OUTPUT_TILE / 2u < down_ROWS {
-                out[begin + output + OUTPUT_TILE / 2u] = b[j];
-            }
-        }
+fn take(place: u32, output: u32, sum: f32) {
+    if output < down_ROWS {
+        out[order[place] * down_ROWS + output] = sum;
     }
 }
 

@@ -19,7 +19,7 @@ var<private> sums_6: Sums;
 var<private> sums_7: Sums;
 
 // Before the first block of a tile.
-fn begin_sums() {
+fn begin_sums(tile: Tile, thread: u32) {
     sums_0 = Sums();
     sums_1 = Sums();
     sums_2 = Sums();

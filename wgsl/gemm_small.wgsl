@@ -14,7 +14,7 @@ var<private> sums_0: Sums;
 var<private> sums_1: Sums;
 
 // Before the first block of a tile.
-fn begin_sums() {
+fn begin_sums(tile: Tile, thread: u32) {
     sums_0 = Sums();
     sums_1 = Sums();
 }

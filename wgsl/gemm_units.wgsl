@@ -23,8 +23,14 @@ const STRIP_PITCH = 144u; // OUTPUT_TILE and room that keeps neighbours out of o
 
 var<workgroup> strip: array<f32, 2304>; // [UNIT, STRIP_PITCH]
 
+// Rows of the tile at hand, in the first. Four numbers for the alignment; shared, so that all threads go the same way.
+var<workgroup> rows_here: vec4<u32>;
+
 // Before the first block of a tile.
-fn begin_sums() {
+fn begin_sums(tile: Tile, thread: u32) {
+    if thread == 0u {
+        rows_here = vec4<u32>(tile.end_row - tile.first_row);
+    }
     begin_units();
 }
 
@@ -32,7 +38,7 @@ fn begin_sums() {
 fn add_block(tile: Tile, thread: u32) {
     let first = thread / SUBGROUP * SUBGROUP * PITCH;
     for (var k = 0u; k < DEEP * QUAD; k += UNIT / 4u * QUAD) {
-        add_units(tile.end_row - tile.first_row, first + k, k);
+        add_units(first + k, k);
     }
 }
 

@@ -16,7 +16,7 @@ const W_UNITS_DEEP = DEEP / W_QUADS; // units of a weight row in a block
 
 // Multiplies a tile.
 fn W_multiply(tile: Tile, thread: u32) {
-    begin_sums();
+    begin_sums(tile, thread);
     for (var block = 0u; block < W_BLOCKS; block++) {
         W_fetch_rows(tile, block, thread);
         W_fetch(tile, OUTPUT_TILE, block, thread);

@@ -28,16 +28,6 @@ fn take(row: u32, output: u32, sum: f32) {
     }
 }
 
-fn give(tile: Tile, row: u32, a: vec4<f32>, b: vec4<f32>, thread: u32) {
-    if row < tile.end_row {
-        for (var j = 0u; j < 4u; j++) {
-            let output = tile.first + output_of(thread, j);
-            take(row, output, a[j]);
-            take(row, output + OUTPUT_TILE / 2u, b[j]);
-        }
-    }
-}
-
 @compute @workgroup_size(GEMM_THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     w_multiply(tile_of(group, OUTPUT_TILE, task.rows), thread);

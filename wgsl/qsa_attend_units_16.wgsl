@@ -69,46 +69,20 @@ fn begin_sums() {
     sums_3 = Products();
 }
 
-fn weighed(sums: Products, thread: u32) -> Products {
-    var result = sums;
-    for (var k = 0u; k < TILE; k += UNIT) {
-        let x = coopLoadT<Left>(&weight_tile[k / 4u], WEIGHT_PITCH);
-        let y = coopLoadT<Right>(&cell_tile[k * CELL_PITCH + column(thread) / 4u], CELL_PITCH);
-        result = coopMultiplyAdd(x, y, result);
-    }
-    return result;
-}
-
-// Adds the products of the weights and of the values in the tile to a part of the sums.
-fn add_values(part: u32, thread: u32) {
-    if part == 0u {
-        sums_0 = weighed(sums_0, thread);
-    } else if part == 1u {
-        sums_1 = weighed(sums_1, thread);
+// A part of the sums. Which part is decided outside of what the units do, which all threads of a workgroup must do alike.
+fn sums_of(part: u32) -> Products {
+    var sums = sums_0;
+    if part == 1u {
+        sums = sums_1;
     } else if part == 2u {
-        sums_2 = weighed(sums_2, thread);
-    } else {
-        sums_3 = weighed(sums_3, thread);
+        sums = sums_2;
+    } else if part == 3u {
+        sums = sums_3;
     }
+    return sums;
 }
 
-// Puts a part of the sums into the strip.
-fn put_sums(part: u32, thread: u32) {
-    let at = column(thread);
-    if part == 0u {
-        coopStoreT(sums_0, &strip[at], STRIP_PITCH);
-    } else if part == 1u {
-        coopStoreT(sums_1, &strip[at], STRIP_PITCH);
-    } else if part == 2u {
-        coopStoreT(sums_2, &strip[at], STRIP_PITCH);
-    } else {
-        coopStoreT(sums_3, &strip[at], STRIP_PITCH);
-    }
-}
-
-// Takes it back.
-fn take_sums(part: u32, thread: u32) {
-    let sums = coopLoadT<Products>(&strip[column(thread)], STRIP_PITCH);
+fn keep_sums(part: u32, sums: Products) {
     if part == 0u {
         sums_0 = sums;
     } else if part == 1u {
@@ -118,4 +92,25 @@ fn take_sums(part: u32, thread: u32) {
     } else {
         sums_3 = sums;
     }
+}
+
+// Adds the products of the weights and of the values in the tile to a part of the sums.
+fn add_values(part: u32, thread: u32) {
+    var sums = sums_of(part);
+    for (var k = 0u; k < TILE; k += UNIT) {
+        let x = coopLoadT<Left>(&weight_tile[k / 4u], WEIGHT_PITCH);
+        let y = coopLoadT<Right>(&cell_tile[k * CELL_PITCH + column(thread) / 4u], CELL_PITCH);
+        sums = coopMultiplyAdd(x, y, sums);
+    }
+    keep_sums(part, sums);
+}
+
+// Puts a part of the sums into the strip.
+fn put_sums(part: u32, thread: u32) {
+    coopStoreT(sums_of(part), &strip[column(thread)], STRIP_PITCH);
+}
+
+// Takes it back.
+fn take_sums(part: u32, thread: u32) {
+    keep_sums(part, coopLoadT<Products>(&strip[column(thread)], STRIP_PITCH));
 }

@@ -18,7 +18,7 @@ fn up_row(tile: Tile, output: u32) -> u32 {
 fn multiply_both(tile: Tile, thread: u32) {
     // Half of the threads fetch the one, the rest the other.
     let other = (thread + GEMM_THREADS / 2u) % GEMM_THREADS;
-    begin_sums();
+    begin_sums(tile, thread);
     for (var block = 0u; block < gate_BLOCKS; block++) {
         gate_fetch_rows(tile, block, thread);
         gate_fetch(tile, SWIGLU_TILE, block, thread);

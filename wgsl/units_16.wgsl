@@ -45,19 +45,19 @@ fn begin_units() {
     sums_3_1 = Products();
 }
 
-// Adds products of the first `rows` rows, or more, with the weights at `weights`, from quad `k` of the block on.
-fn add_units(rows: u32, weights: u32, k: u32) {
+// Adds products of the rows that there are, or more, with the weights at `weights`, from quad `k` of the block on.
+fn add_units(weights: u32, k: u32) {
     let w0 = coopLoad<Right>(&weight_tile[weights + 0u * UNIT * PITCH], PITCH);
     let w1 = coopLoad<Right>(&weight_tile[weights + 1u * UNIT * PITCH], PITCH);
     let x0 = coopLoadT<Left>(&row_tile[0u * UNIT * PITCH + k], PITCH);
     sums_0_0 = coopMultiplyAdd(x0, w0, sums_0_0);
     sums_0_1 = coopMultiplyAdd(x0, w1, sums_0_1);
-    if rows > UNIT {
+    if rows_here.x > UNIT {
         let x1 = coopLoadT<Left>(&row_tile[1u * UNIT * PITCH + k], PITCH);
         sums_1_0 = coopMultiplyAdd(x1, w0, sums_1_0);
         sums_1_1 = coopMultiplyAdd(x1, w1, sums_1_1);
     }
-    if rows > 2u * UNIT {
+    if rows_here.x > 2u * UNIT {
         let x2 = coopLoadT<Left>(&row_tile[2u * UNIT * PITCH + k], PITCH);
         sums_2_0 = coopMultiplyAdd(x2, w0, sums_2_0);
         sums_2_1 = coopMultiplyAdd(x2, w1, sums_2_1);
@@ -67,26 +67,19 @@ fn add_units(rows: u32, weights: u32, k: u32) {
     }
 }
 
-// Gives all sums to the kernel, a strip of rows after the other; `first` is the first output of the subgroup.
+// Gives the sums of a strip of rows to the kernel; `first` is the first output of the subgroup.
+fn give_units(tile: Tile, row: u32, first: u32, a: Products, b: Products, thread: u32) {
+    workgroupBarrier();
+    coopStoreT(a, &strip[first], STRIP_PITCH);
+    coopStoreT(b, &strip[first + UNIT], STRIP_PITCH);
+    workgroupBarrier();
+    give_strip(tile, tile.first_row + row, thread);
+}
+
+// Gives all sums to the kernel, a strip of rows after the other.
 fn end_units(tile: Tile, first: u32, thread: u32) {
-    workgroupBarrier();
-    coopStoreT(sums_0_0, &strip[first + 0u * UNIT], STRIP_PITCH);
-    coopStoreT(sums_0_1, &strip[first + 1u * UNIT], STRIP_PITCH);
-    workgroupBarrier();
-    give_strip(tile, tile.first_row + 0u * UNIT, thread);
-    workgroupBarrier();
-    coopStoreT(sums_1_0, &strip[first + 0u * UNIT], STRIP_PITCH);
-    coopStoreT(sums_1_1, &strip[first + 1u * UNIT], STRIP_PITCH);
-    workgroupBarrier();
-    give_strip(tile, tile.first_row + 1u * UNIT, thread);
-    workgroupBarrier();
-    coopStoreT(sums_2_0, &strip[first + 0u * UNIT], STRIP_PITCH);
-    coopStoreT(sums_2_1, &strip[first + 1u * UNIT], STRIP_PITCH);
-    workgroupBarrier();
-    give_strip(tile, tile.first_row + 2u * UNIT, thread);
-    workgroupBarrier();
-    coopStoreT(sums_3_0, &strip[first + 0u * UNIT], STRIP_PITCH);
-    coopStoreT(sums_3_1, &strip[first + 1u * UNIT], STRIP_PITCH);
-    workgroupBarrier();
-    give_strip(tile, tile.first_row + 3u * UNIT, thread);
+    give_units(tile, 0u, first, sums_0_0, sums_0_1, thread);
+    give_units(tile, UNIT, first, sums_1_0, sums_1_1, thread);
+    give_units(tile, 2u * UNIT, first, sums_2_0, sums_2_1, thread);
+    give_units(tile, 3u * UNIT, first, sums_3_0, sums_3_1, thread);
 }

@@ -46,13 +46,13 @@ fn begin_units() {
     }
 }
 
-// Adds products of the first `rows` rows, or more, with the weights at `weights`, from input `k` of the block on.
-fn add_units(rows: u32, weights: u32, k: u32) {
+// Adds products of the rows that there are, or more, with the weights at `weights`, from input `k` of the block on.
+fn add_units(weights: u32, k: u32) {
     var w: array<Right, 8>;
     for (var j = 0u; j < ACROSS; j++) {
         w[j] = coopLoad<Right>(&weight_tile[weights + j * UNIT * PITCH], PITCH);
     }
-    for (var i = 0u; i < min(DOWN, (rows + UNIT - 1u) / UNIT); i++) {
+    for (var i = 0u; i < min(DOWN, (rows_here.x + UNIT - 1u) / UNIT); i++) {
         let x = coopLoadT<Left>(&row_tile[i * UNIT * PITCH + k], PITCH);
         for (var j = 0u; j < ACROSS; j++) {
             products[i * ACROSS + j] = coopMultiplyAdd(x, w[j], products[i * ACROSS + j]);

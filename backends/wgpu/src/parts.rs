@@ -98,6 +98,10 @@ pub(crate) const SWIGLU_ROWS: Part =
 /// A tile of the prompt form of products.
 pub(crate) const GEMM_TILE: Part = Part { file: "gemm_tile.wgsl", text: include_str!("../../../wgsl/gemm_tile.wgsl") };
 
+/// How sums of it are taken one by one.
+pub(crate) const GEMM_TAKEN: Part =
+    Part { file: "gemm_taken.wgsl", text: include_str!("../../../wgsl/gemm_taken.wgsl") };
+
 /// Its size where a GPU multiplies.
 pub(crate) const GEMM_LARGE: Part =
     Part { file: "gemm_large.wgsl", text: include_str!("../../../wgsl/gemm_large.wgsl") };

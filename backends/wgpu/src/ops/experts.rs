@@ -73,7 +73,7 @@ const EXPERTS_IN_PROMPT: Kernel = Kernel {
 const EXPERTS_OUT_PROMPT: Kernel = Kernel {
     main: Part { file: "experts_out_prompt.wgsl", text: include_str!("../../../../wgsl/experts_out_prompt.wgsl") },
     operation: "ExpertsOut",
-    parts: &[&parts::NUMBERS, &parts::SLOT, &parts::EXPERTS_WALK],
+    parts: &[&parts::NUMBERS, &parts::SLOT, &parts::EXPERTS_WALK, &parts::GEMM_TAKEN],
     weights: &["down"],
     ..EXPERTS_IN_PROMPT
 };

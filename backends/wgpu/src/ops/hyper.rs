@@ -35,6 +35,7 @@ const READ_OUT: Kernel = Kernel {
 
 const DOWN_PROMPT: Kernel = Kernel {
     main: Part { file: "hc_down_prompt.wgsl", text: include_str!("../../../../wgsl/hc_down_prompt.wgsl") },
+    parts: &[&parts::NUMBERS, &parts::GEMM_TAKEN],
     weights: &["down"],
     product: Product::Gemm,
     tuning: &[],
@@ -49,6 +50,7 @@ const INJECT_PROMPT: Kernel = Kernel {
 
 const UP_PROMPT: Kernel = Kernel {
     main: Part { file: "hc_up_prompt.wgsl", text: include_str!("../../../../wgsl/hc_up_prompt.wgsl") },
+    parts: &[&parts::NUMBERS],
     weights: &["up"],
     ..DOWN_PROMPT
 };

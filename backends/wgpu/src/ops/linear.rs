@@ -26,6 +26,7 @@ const LINEAR: Kernel = Kernel {
 const LINEAR_PROMPT: Kernel = Kernel {
     main: Part { file: "linear_prompt.wgsl", text: include_str!("../../../../wgsl/linear_prompt.wgsl") },
     operation: "products of prompt rows",
+    parts: &[&parts::NUMBERS, &parts::GEMM_TAKEN],
     product: Product::Gemm,
     tuning: &[],
     ..LINEAR

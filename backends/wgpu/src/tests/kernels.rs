@@ -3,8 +3,9 @@
 
 use std::collections::HashSet;
 
-use naga::back::msl;
-use naga::valid::{Capabilities, ValidationFlags, Validator};
+use naga::Module;
+use naga::back::{msl, spv};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use ss_backend::{Arithmetic, Form, Rows, Scope, Site, Stage};
 
 use super::fixture::{Random, bits, contents, filled, open, shared};
@@ -94,12 +95,24 @@ fn rounding_to_f16_has_the_bits_of_nearest_even() {
     assert!(bits(&nan).iter().all(|bits| bits & !SIGN > f32::INFINITY.to_bits()), "{nan:?}");
 }
 
-/// Says a kernel in Metal's language.
-fn metal(kernel: &Kernel, key: &Key) -> Result<String, Box<dyn std::error::Error>> {
+/// A kernel as a module that is valid, its constants written in.
+fn module(kernel: &Kernel, key: &Key) -> Result<(Module, ModuleInfo), Box<dyn std::error::Error>> {
     let module = naga::front::wgsl::parse_str(&source(kernel, key))?;
     let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module)?;
     let constants = constants(kernel, key).into_iter().collect();
     let (module, info) = naga::back::pipeline_constants::process_overrides(&module, &info, None, &constants)?;
+    Ok((module.into_owned(), info.into_owned()))
+}
+
+/// Says a kernel in Vulkan's language.
+fn vulkan(kernel: &Kernel, key: &Key) -> Result<Vec<u32>, Box<dyn std::error::Error>> {
+    let (module, info) = module(kernel, key)?;
+    Ok(spv::write_vec(&module, &info, &spv::Options::default(), None)?)
+}
+
+/// Says a kernel in Metal's language.
+fn metal(kernel: &Kernel, key: &Key) -> Result<String, Box<dyn std::error::Error>> {
+    let (module, info) = module(kernel, key)?;
     // As wgpu does it on macOS 13: binding arrays are argument buffers from 3.0 on.
     let options = msl::Options { lang_version: (3, 0), fake_missing_bindings: true, ..msl::Options::default() };
     Ok(msl::write_string(&module, &info, &options, &msl::PipelineOptions::default())?.0)
@@ -136,33 +149,80 @@ fn every_loop_counts_towards_a_bound() {
     assert!(loops > 100, "{loops} loops were found");
 }
 
-/// A key, the same in the tiles of a GPU, and if it rounds, the same with the matrix units that Apple's devices have.
-fn on_devices(key: Key) -> HashSet<Key> {
-    let mut large = key.clone();
-    large.weights.iter_mut().for_each(|weight| weight.tile = LARGE_TILE);
-    let mut units = large.clone();
-    let matrices = Inputs::Units(Units { side: Side::Eight, subgroup: 32 });
-    units.weights.iter_mut().filter(|weight| weight.inputs == Inputs::F16).for_each(|weight| weight.inputs = matrices);
-    [key, large, units].into()
+/// Threads of a subgroup on the devices that have matrix units.
+const SUBGROUP: u32 = 32;
+
+/// A key in the tiles of a GPU.
+fn large(mut key: Key) -> Key {
+    key.weights.iter_mut().for_each(|weight| weight.tile = LARGE_TILE);
+    key
 }
 
-/// Every kernel in every key that the cases ask for.
-#[test]
-fn every_kernel_lowers_to_metal() {
+/// What a device with matrix units has in its place; none where it has the same.
+fn with_units(key: Key, side: Side) -> Option<Key> {
+    let mut units = large(key);
+    if units.kernel == "qsa_attend_prompt" {
+        units.kernel = match side {
+            Side::Eight => "qsa_attend_units_8",
+            Side::Sixteen => "qsa_attend_units_16",
+        };
+        units.constants.retain(|(name, _)| !["THREADS", "VALUE_TEAMS"].contains(name));
+        units.constants.push(("SUBGROUP", SUBGROUP));
+        return Some(units);
+    }
+    let matrices = Inputs::Units(Units { side, subgroup: SUBGROUP });
+    let mut rounded = units.weights.iter_mut().filter(|weight| weight.inputs == Inputs::F16).peekable();
+    rounded.peek()?;
+    rounded.for_each(|weight| weight.inputs = matrices);
+    Some(units)
+}
+
+/// The kernel that a key names.
+fn kernel_of(key: &Key) -> &'static Kernel {
+    let kernel = ops::KERNELS.iter().copied().flatten().find(|kernel| kernel.name() == key.kernel);
+    kernel.unwrap_or_else(|| panic!("{} is not in the list of kernels", key.kernel))
+}
+
+/// Every key that the cases ask for, chunks in an array and one by one.
+fn keys() -> HashSet<Key> {
     let one_by_one = open(None, ChunkAccess::OneByOne, None);
+    let mut keys = HashSet::new();
     for (device, operations) in [(shared(), ""), (&one_by_one, "Experts")] {
         for case in cases().iter().filter(|case| case.operation().contains(operations)) {
             for &mode in case.modes() {
                 case.run(device, mode, &selftest::whole(&**case, mode)).unwrap();
             }
         }
-        for key in device.shared().registry.keys().into_iter().flat_map(on_devices) {
-            let kernel = ops::KERNELS.iter().copied().flatten().find(|kernel| kernel.name() == key.kernel);
-            let kernel = kernel.unwrap_or_else(|| panic!("{} is not in the list of kernels", key.kernel));
-            let text = metal(kernel, &key).unwrap_or_else(|error| panic!("{key:?}: {error}"));
+        keys.extend(device.shared().registry.keys());
+    }
+    keys
+}
+
+/// An error with all that caused it.
+fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source()).map(|error| format!("{error}; ")).collect()
+}
+
+/// Also in the tiles of a GPU, and with the matrix units that Apple's devices have; with the larger ones of others they are
+/// said in Vulkan's language, since Metal has none.
+#[test]
+fn every_kernel_lowers_to_metal() {
+    let (mut named, mut matrices) = (HashSet::new(), 0);
+    for key in keys() {
+        for key in
+            [Some(key.clone()), Some(large(key.clone())), with_units(key.clone(), Side::Eight)].into_iter().flatten()
+        {
+            let kernel = kernel_of(&key);
+            let text = metal(kernel, &key).unwrap_or_else(|error| panic!("{key:?}: {}", chain(&*error)));
             assert!(text.contains("kernel void main_"), "{text}");
             let slots = declared(&source(kernel, &key)).len() + IMMEDIATES;
             assert!(slots <= METAL_SLOTS, "{key:?} takes {slots} buffer slots, Metal has {METAL_SLOTS}");
         }
+        if let Some(key) = with_units(key, Side::Sixteen) {
+            vulkan(kernel_of(&key), &key).unwrap_or_else(|error| panic!("{key:?}: {}", chain(&*error)));
+            named.insert(key.kernel);
+            matrices += 1;
+        }
     }
+    assert!(named.contains("qsa_attend_units_16") && matrices > 10, "{matrices}: {named:?}");
 }

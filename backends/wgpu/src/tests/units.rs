@@ -62,7 +62,7 @@ fn the_base_of_attention_may_move_at_every_tile() {
 #[test]
 #[ignore = "needs an adapter with matrix units"]
 fn the_parity_check_notices_rows_that_are_left_out_and_keys_that_are_swapped() {
-    let left_out = ("min(DOWN, (rows + UNIT - 1u) / UNIT)", "min(DOWN, rows / UNIT)");
+    let left_out = ("min(DOWN, (rows_here.x + UNIT - 1u) / UNIT)", "min(DOWN, rows_here.x / UNIT)");
     assert!(disagrees(left_out, "ProjectWrite").is_some());
     let swapped = ("let y = coopLoad<Right>(&cell_tile[key + k]", "let y = coopLoadT<Right>(&cell_tile[key + k]");
     assert!(disagrees(swapped, ATTENTION).is_some());
