@@ -27,6 +27,9 @@ pub(crate) const BUFFER_ARRAYS: Features = Features::BUFFER_BINDING_ARRAY
 /// What multiplying with matrix units takes.
 const MATRIX_UNITS: Features = Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(Features::SHADER_F16);
 
+/// What it takes besides on Vulkan, where `vulkan.rs` makes the modules.
+const OWN_MODULES: Features = Features::PASSTHROUGH_SHADERS;
+
 /// Threads of a subgroup of Apple's devices, for which wgpu gives a range.
 const METAL_SUBGROUP: u32 = 32;
 
@@ -37,6 +40,9 @@ fn matrix_units(facts: &AdapterFacts, features: Features) -> Option<Units> {
     let subgroup = if facts.api == wgpu::Backend::Metal.to_str() { METAL_SUBGROUP } else { least };
     let even = subgroup == most || facts.api == wgpu::Backend::Metal.to_str();
     if !features.contains(MATRIX_UNITS) || !even || subgroup > WIDEST_SUBGROUP {
+        return None;
+    }
+    if facts.api == wgpu::Backend::Vulkan.to_str() && !features.contains(OWN_MODULES) {
         return None;
     }
     let has = |side| subgroup.is_multiple_of(side) && facts.device.matrix_tiles.contains(&(side, side, side));
@@ -54,6 +60,8 @@ pub(crate) struct Device {
     pub(crate) queue: wgpu::Queue,
     pub(crate) limits: wgpu::Limits,
     pub(crate) facts: DeviceFacts,
+    /// Whether it is reached through Vulkan.
+    pub(crate) vulkan: bool,
     /// Its matrix units, where kernels can use them.
     pub(crate) units: Option<Units>,
     /// What the driver keeps of pipelines, where it does.
@@ -81,15 +89,20 @@ impl Device {
     pub(crate) fn open(choice: &AdapterChoice, cached: Option<&[u8]>, timed: bool) -> Result<Self> {
         let (adapter, facts) = chosen(choice)?;
         let units = matrix_units(&facts, adapter.features());
+        let vulkan = facts.api == wgpu::Backend::Vulkan.to_str();
         let (facts, limits) = (facts.device, adapter.limits());
         let timing = if timed { crate::clock::FEATURES } else { Features::empty() };
         let wanted = adapter.features() & (BUFFER_ARRAYS | Features::PIPELINE_CACHE | timing);
         // Arrays need all of their features.
         let wanted = if wanted.contains(BUFFER_ARRAYS) { wanted } else { wanted - BUFFER_ARRAYS };
-        let wanted = wanted | if units.is_some() { MATRIX_UNITS } else { Features::empty() };
+        let wanted = match units {
+            Some(_) if vulkan => wanted | MATRIX_UNITS | OWN_MODULES,
+            Some(_) => wanted | MATRIX_UNITS,
+            None => wanted,
+        };
         let experimental_features = match units {
-            // SAFETY: what is experimental is one feature, whose kernels load and store whole matrices inside arrays of
-            // their own workgroup and name no other memory.
+            // SAFETY: what is experimental are matrices, whose kernels load and store them whole inside arrays of their own
+            // workgroup and name no other memory, and modules of our own, which `vulkan.rs` makes of checked WGSL.
             Some(_) => unsafe { wgpu::ExperimentalFeatures::enabled() },
             None => wgpu::ExperimentalFeatures::disabled(),
         };
@@ -118,7 +131,7 @@ impl Device {
         raw.on_uncaptured_error(Arc::new(move |error: wgpu::Error| uncaptured(error.to_string())));
         raw.set_device_lost_callback(move |reason, text| lost(format!("{reason:?}: {text}")));
         let cache = cache::open(&raw, cached);
-        Ok(Device { raw, queue, limits, facts, units, cache, ledger: Arc::default(), fault })
+        Ok(Device { raw, queue, limits, facts, vulkan, units, cache, ledger: Arc::default(), fault })
     }
 
     /// Whether a pool's chunks can be bound all at once.

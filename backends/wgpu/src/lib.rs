@@ -21,6 +21,7 @@ mod registry;
 pub mod selftest;
 mod staging;
 mod tuning;
+mod vulkan;
 
 #[cfg(test)]
 mod tests;

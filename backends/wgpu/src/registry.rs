@@ -15,6 +15,7 @@ use ss_backend::{Error, Format, Matrix, Result, Scalar, Steps};
 use crate::device::{Device, IMMEDIATE_BYTES};
 use crate::parts;
 use crate::tuning::{self, GemmTile};
+use crate::vulkan;
 
 /// A file of `wgsl/`.
 #[derive(Debug)]
@@ -404,8 +405,15 @@ impl Registry {
         let internal = device.raw.push_error_scope(wgpu::ErrorFilter::Internal);
         let invalid = device.raw.push_error_scope(wgpu::ErrorFilter::Validation);
         let replaced = self.overrides.iter().find_map(|replacement| replacement.module(&device.raw, key));
-        let module =
-            replaced.unwrap_or_else(|| Replacement { module: wgsl(device, key, source), takes_constants: true });
+        let module = match replaced {
+            Some(replacement) => replacement,
+            None if device.vulkan && vulkan::has_units(&source) => {
+                let words = vulkan::lowered(&source, key, constants(kernel, key))
+                    .map_err(|why| Error::Refused(format!("kernel {key:?} does not build: {why}")))?;
+                Replacement { module: vulkan::module(device, key, &words), takes_constants: false }
+            }
+            None => Replacement { module: wgsl(device, key, source), takes_constants: true },
+        };
         let constants = if module.takes_constants { constants(kernel, key) } else { Vec::new() };
         let raw = pipeline(device, key, &groups, &module.module, &constants);
         let invalid = pollster::block_on(invalid.pop());

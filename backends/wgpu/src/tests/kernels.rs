@@ -3,9 +3,8 @@
 
 use std::collections::HashSet;
 
-use naga::Module;
-use naga::back::{msl, spv};
-use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::back::msl;
+use naga::valid::{Capabilities, ValidationFlags, Validator};
 use ss_backend::{Arithmetic, Form, Rows, Scope, Site, Stage};
 
 use super::fixture::{Random, bits, contents, filled, open, shared};
@@ -17,6 +16,7 @@ use crate::registry::{Inputs, Kernel, Key, Side, Units, constants, declared, sou
 use crate::selftest::rig::Weight;
 use crate::selftest::{self, cases};
 use crate::tuning::LARGE_TILE;
+use crate::vulkan;
 
 /// Buffers that a Metal kernel can have beside those that wgpu keeps for itself.
 const METAL_SLOTS: usize = 29;
@@ -95,24 +95,12 @@ fn rounding_to_f16_has_the_bits_of_nearest_even() {
     assert!(bits(&nan).iter().all(|bits| bits & !SIGN > f32::INFINITY.to_bits()), "{nan:?}");
 }
 
-/// A kernel as a module that is valid, its constants written in.
-fn module(kernel: &Kernel, key: &Key) -> Result<(Module, ModuleInfo), Box<dyn std::error::Error>> {
+/// Says a kernel in Metal's language.
+fn metal(kernel: &Kernel, key: &Key) -> Result<String, Box<dyn std::error::Error>> {
     let module = naga::front::wgsl::parse_str(&source(kernel, key))?;
     let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module)?;
     let constants = constants(kernel, key).into_iter().collect();
     let (module, info) = naga::back::pipeline_constants::process_overrides(&module, &info, None, &constants)?;
-    Ok((module.into_owned(), info.into_owned()))
-}
-
-/// Says a kernel in Vulkan's language.
-fn vulkan(kernel: &Kernel, key: &Key) -> Result<Vec<u32>, Box<dyn std::error::Error>> {
-    let (module, info) = module(kernel, key)?;
-    Ok(spv::write_vec(&module, &info, &spv::Options::default(), None)?)
-}
-
-/// Says a kernel in Metal's language.
-fn metal(kernel: &Kernel, key: &Key) -> Result<String, Box<dyn std::error::Error>> {
-    let (module, info) = module(kernel, key)?;
     // As wgpu does it on macOS 13: binding arrays are argument buffers from 3.0 on.
     let options = msl::Options { lang_version: (3, 0), fake_missing_bindings: true, ..msl::Options::default() };
     Ok(msl::write_string(&module, &info, &options, &msl::PipelineOptions::default())?.0)
@@ -219,7 +207,10 @@ fn every_kernel_lowers_to_metal() {
             assert!(slots <= METAL_SLOTS, "{key:?} takes {slots} buffer slots, Metal has {METAL_SLOTS}");
         }
         if let Some(key) = with_units(key, Side::Sixteen) {
-            vulkan(kernel_of(&key), &key).unwrap_or_else(|error| panic!("{key:?}: {}", chain(&*error)));
+            let kernel = kernel_of(&key);
+            let words = vulkan::lowered(&source(kernel, &key), &key, constants(kernel, &key));
+            let (accesses, said) = vulkan::tests::said(&words.unwrap_or_else(|error| panic!("{key:?}: {error}")));
+            assert!(accesses > 20 && said == accesses, "{key:?}: {said} of {accesses}");
             named.insert(key.kernel);
             matrices += 1;
         }
