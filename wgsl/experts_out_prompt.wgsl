@@ -28,9 +28,13 @@ fn down_row(tile: Tile, output: u32) -> u32 {
     return tile.first + output;
 }
 
-fn take(place: u32, output: u32, sum: f32) {
+fn begin_of(place: u32) -> u32 {
+    return order[place] * down_ROWS;
+}
+
+fn take(begin: u32, output: u32, sum: f32) {
     if output < down_ROWS {
-        out[order[place] * down_ROWS + output] = sum;
+        out[begin + output] = sum;
     }
 }
 

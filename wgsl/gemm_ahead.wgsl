@@ -1,50 +1,67 @@
 // Blocks of rows and of a weight on their way to the tiles, where a GPU multiplies. Comes once for each weight of a kernel,
-// before its `gemm_weight.wgsl`. What a thread fetches stays in its registers while others still multiply the block before;
-// then it is put down.
+// before its `gemm_weight.wgsl`. What a thread fetches stays in its registers while the block before is multiplied; then it is
+// put down. Which threads feed what, the size of the tile says: WEIGHT_FEEDERS from thread 0 on feed weights, ROW_FEEDERS from
+// thread FIRST_ROW_FEEDER on rows.
 
-const W_FETCHED = OUTPUT_TILE * W_UNITS_DEEP / GEMM_THREADS; // units of a thread
-const W_FETCHED_ROWS = ROW_TILE * DEEP / GEMM_THREADS; // quads of rows of a thread
+const W_FETCHED = (OUTPUT_TILE * W_UNITS_DEEP + WEIGHT_FEEDERS - 1u) / WEIGHT_FEEDERS; // units of a thread
 
-var<private> W_next: array<W_Unit, W_FETCHED>;
-var<private> W_next_rows: array<vec4<f32>, W_FETCHED_ROWS>;
+struct W_Ahead {
+    units: array<W_Unit, W_FETCHED>,
+    rows: array<vec4<f32>, ROW_QUADS>,
+    from_rows: array<u32, ROW_QUADS>, // rows of x behind those of the tile that the thread feeds
+}
 
-fn W_fetch_rows(tile: Tile, block: u32, thread: u32) {
-    for (var i = 0u; i < W_FETCHED_ROWS; i++) {
-        let row = tile.first_row + thread / DEEP + i * (GEMM_THREADS / DEEP);
-        var x = vec4<f32>();
-        if row < tile.end_row {
-            x = input_quad(input_row(row), block * DEEP + thread % DEEP, W_COLS);
+// Place of a thread among those that feed rows; past them for none.
+fn W_row_feeder(thread: u32) -> u32 {
+    return select(ROW_FEEDERS, thread - FIRST_ROW_FEEDER, thread >= FIRST_ROW_FEEDER);
+}
+
+// Before the first block of a tile. Past the last row is the last, whose sums nobody takes.
+fn W_begin(ahead: ptr<function, W_Ahead>, tile: Tile, thread: u32) {
+    let feeder = W_row_feeder(thread);
+    for (var i = 0u; i < ROW_QUADS; i++) {
+        let row = tile.first_row + feeder / DEEP + i * (ROW_FEEDERS / DEEP);
+        (*ahead).from_rows[i] = input_row(min(row, tile.end_row - 1u));
+    }
+}
+
+fn W_fetch_rows(ahead: ptr<function, W_Ahead>, block: u32, thread: u32) {
+    if W_row_feeder(thread) < ROW_FEEDERS {
+        for (var i = 0u; i < ROW_QUADS; i++) {
+            (*ahead).rows[i] = input_quad((*ahead).from_rows[i], block * DEEP + thread % DEEP, W_COLS);
         }
-        W_next_rows[i] = x;
     }
 }
 
-fn W_put_rows(tile: Tile, block: u32, thread: u32) {
-    for (var i = 0u; i < W_FETCHED_ROWS; i++) {
-        put_row(thread / DEEP + i * (GEMM_THREADS / DEEP), thread % DEEP, W_next_rows[i]);
+fn W_put_rows(ahead: ptr<function, W_Ahead>, tile: Tile, thread: u32) {
+    let feeder = W_row_feeder(thread);
+    if feeder < ROW_FEEDERS {
+        for (var i = 0u; i < ROW_QUADS; i++) {
+            put_row(feeder / DEEP + i * (ROW_FEEDERS / DEEP), feeder % DEEP, (*ahead).rows[i]);
+        }
     }
 }
 
-// Fetches a block of the first `outputs` outputs of a tile.
-fn W_fetch(tile: Tile, outputs: u32, block: u32, thread: u32) {
+// Fetches a block of the first `outputs` outputs of a tile. `feeder` is the place of the thread among those that feed weights.
+fn W_fetch(ahead: ptr<function, W_Ahead>, tile: Tile, outputs: u32, block: u32, feeder: u32) {
     for (var i = 0u; i < W_FETCHED; i++) {
-        let at = thread + i * GEMM_THREADS;
+        let at = feeder + i * WEIGHT_FEEDERS;
         let row = W_row(tile, at / W_UNITS_DEEP);
         let unit = block * W_UNITS_DEEP + at % W_UNITS_DEEP;
-        if at / W_UNITS_DEEP < outputs && row < W_ROWS && unit < W_UNITS {
-            W_next[i] = W_load(row, unit);
+        if feeder < WEIGHT_FEEDERS && at / W_UNITS_DEEP < outputs && row < W_ROWS && unit < W_UNITS {
+            (*ahead).units[i] = W_load(row, unit);
         } else {
-            W_next[i] = W_Unit();
+            (*ahead).units[i] = W_Unit();
         }
     }
 }
 
 // Puts down what was fetched, the first output at `place` of the tile.
-fn W_put(tile: Tile, place: u32, outputs: u32, block: u32, thread: u32) {
+fn W_put(ahead: ptr<function, W_Ahead>, tile: Tile, place: u32, outputs: u32, feeder: u32) {
     for (var i = 0u; i < W_FETCHED; i++) {
-        let at = thread + i * GEMM_THREADS;
-        if at / W_UNITS_DEEP < outputs {
-            let numbers = W_numbers(W_next[i]);
+        let at = feeder + i * WEIGHT_FEEDERS;
+        if feeder < WEIGHT_FEEDERS && at / W_UNITS_DEEP < outputs {
+            let numbers = W_numbers((*ahead).units[i]);
             for (var q = 0u; q < W_QUADS; q++) {
                 put_weight(place + at / W_UNITS_DEEP, at % W_UNITS_DEEP * W_QUADS + q, numbers[q]);
             }

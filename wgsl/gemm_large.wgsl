@@ -6,6 +6,12 @@ const GEMM_THREADS = 128u; // TALL * WIDE
 const ROW_TILE = 64u;
 const OUTPUT_TILE = 128u;
 
+// All threads feed both.
+const WEIGHT_FEEDERS = GEMM_THREADS;
+const ROW_FEEDERS = GEMM_THREADS;
+const FIRST_ROW_FEEDER = 0u;
+const ROW_QUADS = ROW_TILE * DEEP / GEMM_THREADS; // of a thread
+
 var<workgroup> row_tile: array<vec4<f32>, 576>; // [ROW_TILE, PITCH]
 var<workgroup> weight_tile: array<vec4<f32>, 1152>; // [OUTPUT_TILE, PITCH]
 

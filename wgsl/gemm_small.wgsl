@@ -7,6 +7,12 @@ const GEMM_THREADS = 128u; // TALL * WIDE
 const ROW_TILE = 32u;
 const OUTPUT_TILE = 64u;
 
+// All threads feed both.
+const WEIGHT_FEEDERS = GEMM_THREADS;
+const ROW_FEEDERS = GEMM_THREADS;
+const FIRST_ROW_FEEDER = 0u;
+const ROW_QUADS = ROW_TILE * DEEP / GEMM_THREADS; // of a thread
+
 var<workgroup> row_tile: array<vec4<f32>, 288>; // [ROW_TILE, PITCH]
 var<workgroup> weight_tile: array<vec4<f32>, 576>; // [OUTPUT_TILE, PITCH]
 

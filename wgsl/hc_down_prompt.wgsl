@@ -23,9 +23,13 @@ fn down_row(tile: Tile, output: u32) -> u32 {
     return tile.first + output;
 }
 
-fn take(row: u32, output: u32, sum: f32) {
+fn begin_of(row: u32) -> u32 {
+    return row * down_ROWS;
+}
+
+fn take(begin: u32, output: u32, sum: f32) {
     if output < down_ROWS {
-        lowrank[row * down_ROWS + output] = silu(sum / f32(STREAMS));
+        lowrank[begin + output] = silu(sum / f32(STREAMS));
     }
 }
 

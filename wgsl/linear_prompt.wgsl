@@ -22,9 +22,13 @@ fn w_row(tile: Tile, output: u32) -> u32 {
     return select(w_ROWS, tile.first + output, tile.first + output < task.outputs);
 }
 
-fn take(row: u32, output: u32, sum: f32) {
+fn begin_of(row: u32) -> u32 {
+    return task.out_begin + row * task.out_pitch;
+}
+
+fn take(begin: u32, output: u32, sum: f32) {
     if output < task.outputs {
-        out[task.out_begin + row * task.out_pitch + output] = sum;
+        out[begin + output] = sum;
     }
 }
 

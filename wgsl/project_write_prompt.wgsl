@@ -26,12 +26,23 @@ fn w_row(tile: Tile, output: u32) -> u32 {
     return tile.first + output;
 }
 
-fn take(row: u32, output: u32, sum: f32) {
+fn add_to(begin: u32, output: u32, factor: f32, sum: f32) {
     if output < w_ROWS {
-        for (var s = 0u; s < STREAMS; s++) {
-            let factor = select(inject[row * STREAMS + s], 1.0, PLAIN == 1u);
-            let at = (row * STREAMS + s) * w_ROWS + output;
-            out[at] = fma(factor, sum, out[at]);
+        out[begin + output] = fma(factor, sum, out[begin + output]);
+    }
+}
+
+fn give(tile: Tile, row: u32, a: vec4<f32>, b: vec4<f32>, thread: u32) {
+    if row >= tile.end_row {
+        return;
+    }
+    for (var s = 0u; s < STREAMS; s++) {
+        let factor = select(inject[row * STREAMS + s], 1.0, PLAIN == 1u);
+        let begin = (row * STREAMS + s) * w_ROWS;
+        for (var j = 0u; j < 4u; j++) {
+            let output = tile.first + output_of(thread, j);
+            add_to(begin, output, factor, a[j]);
+            add_to(begin, output + OUTPUT_TILE / 2u, factor, b[j]);
         }
     }
 }

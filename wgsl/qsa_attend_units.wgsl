@@ -41,7 +41,8 @@ var<workgroup> turned: array<atomic<u32>, 4>; // whether a base moved, in the fi
 var<private> base: f32;
 var<private> weight_sum: f32;
 
-var<private> next: array<vec4<u32>, FETCHED>;
+// What a thread has fetched and not yet put down: the next part of keys or values, while the part before is multiplied.
+alias Fetched = array<vec4<u32>, FETCHED>;
 
 // Numbers that F16 holds.
 fn bounded(x: vec4<f32>) -> vec4<f32> {
@@ -72,32 +73,39 @@ fn find_tokens(work: Work, tile: u32, thread: u32) {
     }
 }
 
+// Tokens of a tile that has some.
+fn tokens_in(work: Work, tile: u32) -> u32 {
+    return min(work.count - tile * TILE, TILE);
+}
+
 // Where load `i` of a thread lies in the cache; a key past the last one is read as the last one.
 fn load_at(work: Work, tile: u32, here: u32, i: u32) -> u32 {
     return (tokens[tile % 2u * TILE + min(i / TILE_LOADS, here - 1u)] * KV_HEADS + work.kv_head) * LOADS + i % TILE_LOADS;
 }
 
-fn fetch_keys(work: Work, tile: u32, here: u32, part: u32, thread: u32) {
+fn fetch_keys(next: ptr<function, Fetched>, work: Work, tile: u32, part: u32, thread: u32) {
+    let here = tokens_in(work, tile);
     for (var n = 0u; n < FETCHED; n++) {
-        next[n] = vec4<u32>();
+        (*next)[n] = vec4<u32>();
         if part * TILE_LOADS + thread % TILE_LOADS < LOADS {
-            next[n] = cache_k[load_at(work, tile, here, thread + n * THREADS) + part * TILE_LOADS];
+            (*next)[n] = cache_k[load_at(work, tile, here, thread + n * THREADS) + part * TILE_LOADS];
         }
     }
 }
 
-fn fetch_values(work: Work, tile: u32, here: u32, part: u32, thread: u32) {
+fn fetch_values(next: ptr<function, Fetched>, work: Work, tile: u32, part: u32, thread: u32) {
+    let here = tokens_in(work, tile);
     for (var n = 0u; n < FETCHED; n++) {
-        next[n] = vec4<u32>();
+        (*next)[n] = vec4<u32>();
         if part * TILE_LOADS + thread % TILE_LOADS < LOADS {
-            next[n] = cache_v[load_at(work, tile, here, thread + n * THREADS) + part * TILE_LOADS];
+            (*next)[n] = cache_v[load_at(work, tile, here, thread + n * THREADS) + part * TILE_LOADS];
         }
     }
 }
 
-fn put_fetched(thread: u32) {
+fn put_fetched(next: ptr<function, Fetched>, thread: u32) {
     for (var n = 0u; n < FETCHED; n++) {
-        let numbers = cells(next[n]);
+        let numbers = cells((*next)[n]);
         let at = thread + n * THREADS;
         put_cells(at / TILE_LOADS, at % TILE_LOADS * 2u, bounded(numbers[0]));
         put_cells(at / TILE_LOADS, at % TILE_LOADS * 2u + 1u, bounded(numbers[1]));
@@ -205,14 +213,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         atomicStore(&turned[0], 0u);
     }
     workgroupBarrier();
+    var next: Fetched;
+    fetch_keys(&next, work, 0u, 0u, thread);
     for (var tile = 0u; tile * TILE < work.count; tile++) {
-        let here = min(work.count - tile * TILE, TILE);
+        let here = tokens_in(work, tile);
         begin_logits();
         for (var part = 0u; part < PARTS; part++) {
-            fetch_keys(work, tile, here, part, thread);
             workgroupBarrier();
-            put_fetched(thread);
+            put_fetched(&next, thread);
             workgroupBarrier();
+            if part + 1u < PARTS {
+                fetch_keys(&next, work, tile, part + 1u, thread);
+            } else {
+                fetch_values(&next, work, tile, 0u, thread);
+            }
             add_logits(part, thread);
         }
         put_logits(thread);
@@ -232,10 +246,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
         }
         for (var part = 0u; part < PARTS; part++) {
-            fetch_values(work, tile, here, part, thread);
             workgroupBarrier();
-            put_fetched(thread);
+            put_fetched(&next, thread);
             workgroupBarrier();
+            if part + 1u < PARTS {
+                fetch_values(&next, work, tile, part + 1u, thread);
+            } else if (tile + 1u) * TILE < work.count {
+                fetch_keys(&next, work, tile + 1u, 0u, thread);
+            }
             add_values(part, thread);
         }
     }

@@ -16,18 +16,24 @@ fn up_row(tile: Tile, output: u32) -> u32 {
 
 // Multiplies a tile with gate and up.
 fn multiply_both(tile: Tile, thread: u32) {
-    // Half of the threads fetch the one, the rest the other.
-    let other = (thread + GEMM_THREADS / 2u) % GEMM_THREADS;
+    // Half of the threads that feed weights feed the one, the rest the other.
+    let other = select(thread, (thread + WEIGHT_FEEDERS / 2u) % WEIGHT_FEEDERS, thread < WEIGHT_FEEDERS);
+    var gates: gate_Ahead;
+    var ups: up_Ahead;
     begin_sums(tile, thread);
+    gate_begin(&gates, tile, thread);
+    gate_fetch_rows(&gates, 0u, thread);
+    gate_fetch(&gates, tile, SWIGLU_TILE, 0u, thread);
+    up_fetch(&ups, tile, SWIGLU_TILE, 0u, other);
     for (var block = 0u; block < gate_BLOCKS; block++) {
-        gate_fetch_rows(tile, block, thread);
-        gate_fetch(tile, SWIGLU_TILE, block, thread);
-        up_fetch(tile, SWIGLU_TILE, block, other);
         workgroupBarrier();
-        gate_put_rows(tile, block, thread);
-        gate_put(tile, 0u, SWIGLU_TILE, block, thread);
-        up_put(tile, SWIGLU_TILE, SWIGLU_TILE, block, other);
+        gate_put_rows(&gates, tile, thread);
+        gate_put(&gates, tile, 0u, SWIGLU_TILE, thread);
+        up_put(&ups, tile, SWIGLU_TILE, SWIGLU_TILE, other);
         workgroupBarrier();
+        gate_fetch_rows(&gates, block + 1u, thread);
+        gate_fetch(&gates, tile, SWIGLU_TILE, block + 1u, thread);
+        up_fetch(&ups, tile, SWIGLU_TILE, block + 1u, other);
         add_block(tile, thread);
     }
     end_sums(tile, thread);
@@ -36,10 +42,11 @@ fn multiply_both(tile: Tile, thread: u32) {
 // Sums of gates and ups of a row.
 fn give(tile: Tile, row: u32, gates: vec4<f32>, ups: vec4<f32>, thread: u32) {
     if row < tile.end_row {
+        let begin = output_row(row) * up_ROWS;
         for (var j = 0u; j < 4u; j++) {
             let output = tile.first + output_of(thread, j);
             if output < up_ROWS {
-                out[output_row(row) * up_ROWS + output] = silu(gates[j]) * ups[j];
+                out[begin + output] = silu(gates[j]) * ups[j];
             }
         }
     }

@@ -11,10 +11,11 @@ alias Products = coop_mat8x8<f32, C>;
 
 const UNIT = 8u; // rows and columns of a matrix
 const QUAD = 4u; // elements of a tile that hold a quad: Metal loads matrices from single numbers only
-const PITCH = 40u; // inputs of a block and room that keeps neighbours out of one memory bank
+const DEEP = 8u; // quads of inputs in a block of the K loop, what 32 KiB of workgroup memory hold
+const PITCH = 4u * DEEP + 8u; // room that keeps neighbours out of one memory bank
 
-var<workgroup> row_tile: array<f16, 2560>; // [ROW_TILE, PITCH]
-var<workgroup> weight_tile: array<f16, 5120>; // [OUTPUT_TILE, PITCH]
+var<workgroup> row_tile: array<f16, ROW_TILE * PITCH>; // [ROW_TILE, PITCH]
+var<workgroup> weight_tile: array<f16, OUTPUT_TILE * PITCH>; // [OUTPUT_TILE, PITCH]
 
 fn put_row(row: u32, quad: u32, x: vec4<f32>) {
     let half = vec4<f16>(x);
@@ -36,38 +37,50 @@ fn put_weight(output: u32, quad: u32, x: vec4<f32>) {
 
 override ACROSS: u32 = SUBGROUP / UNIT; // matrices over the outputs of a subgroup
 
-const DOWN = ROW_TILE / UNIT; // matrices over rows
-
-var<private> products: array<Products, 64>; // [DOWN, ACROSS]
+var<private> products: array<Products, 64>; // [STRIPS, ACROSS]
 
 fn begin_units() {
-    for (var i = 0u; i < DOWN * ACROSS; i++) {
+    for (var i = 0u; i < STRIPS * ACROSS; i++) {
         products[i] = Products();
     }
 }
 
-// Adds products of the rows that there are, or more, with the weights at `weights`, from input `k` of the block on.
-fn add_units(weights: u32, k: u32) {
+// Adds products of a team's strips with the weights at `weights`, from input `k` of the block on.
+fn add_units(team: u32, weights: u32, k: u32) {
     var w: array<Right, 8>;
     for (var j = 0u; j < ACROSS; j++) {
         w[j] = coopLoad<Right>(&weight_tile[weights + j * UNIT * PITCH], PITCH);
     }
-    for (var i = 0u; i < min(DOWN, (rows_here.x + UNIT - 1u) / UNIT); i++) {
-        let x = coopLoadT<Left>(&row_tile[i * UNIT * PITCH + k], PITCH);
+    for (var i = 0u; i < STRIPS; i++) {
+        let x = coopLoadT<Left>(&row_tile[strip_row(team, i) * PITCH + k], PITCH);
         for (var j = 0u; j < ACROSS; j++) {
             products[i * ACROSS + j] = coopMultiplyAdd(x, w[j], products[i * ACROSS + j]);
         }
     }
 }
 
-// Gives all sums to the kernel, a strip of rows after the other; `first` is the first output of the subgroup.
+// The same for the first half of the strips: the others have no rows.
+fn add_half(team: u32, weights: u32, k: u32) {
+    var w: array<Right, 8>;
+    for (var j = 0u; j < ACROSS; j++) {
+        w[j] = coopLoad<Right>(&weight_tile[weights + j * UNIT * PITCH], PITCH);
+    }
+    for (var i = 0u; i < STRIPS / 2u; i++) {
+        let x = coopLoadT<Left>(&row_tile[strip_row(team, i) * PITCH + k], PITCH);
+        for (var j = 0u; j < ACROSS; j++) {
+            products[i * ACROSS + j] = coopMultiplyAdd(x, w[j], products[i * ACROSS + j]);
+        }
+    }
+}
+
+// Gives all sums to the kernel, a strip of each team after the other; the subgroup's first is at `first`.
 fn end_units(tile: Tile, first: u32, thread: u32) {
-    for (var i = 0u; i < DOWN; i++) {
+    for (var i = 0u; i < STRIPS; i++) {
         workgroupBarrier();
         for (var j = 0u; j < ACROSS; j++) {
             coopStoreT(products[i * ACROSS + j], &strip[first + j * UNIT], STRIP_PITCH);
         }
         workgroupBarrier();
-        give_strip(tile, tile.first_row + i * UNIT, thread);
+        give_strips(tile, i, thread);
     }
 }

@@ -12,7 +12,7 @@ use crate::backend::{Decision, Dispatch, Shared, Step};
 use crate::memory::Stored;
 use crate::pool::Chunks;
 use crate::registry::{Access, Inputs, Kernel, Key, Place, PoolBinding, Rest, WeightKey};
-use crate::tuning::{self, GemmTile, LARGE_TILE};
+use crate::tuning::{self, GemmTile};
 
 /// Bytes of a number or an id.
 pub(crate) const WORD_BYTES: u64 = 4;
@@ -355,7 +355,7 @@ impl Weight {
     pub(crate) fn multiplied(mut self, inputs: Inputs) -> Self {
         self.inputs = inputs;
         if matches!(inputs, Inputs::Units(_)) {
-            self.tile = LARGE_TILE;
+            self.tile = self.tile.with_units(self.place.is_some(), self.matrix.rows);
         }
         self
     }

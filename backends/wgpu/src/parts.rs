@@ -113,7 +113,14 @@ pub(crate) const GEMM_SMALL: Part =
 /// Sums of the prompt form of products.
 pub(crate) const GEMM: Part = Part { file: "gemm.wgsl", text: include_str!("../../../wgsl/gemm.wgsl") };
 
-/// The same with matrix units.
+/// Rows of a tile with matrix units where many rows meet many outputs.
+pub(crate) const UNITS_TALL: Part =
+    Part { file: "units_tall.wgsl", text: include_str!("../../../wgsl/units_tall.wgsl") };
+
+/// The same where few rows or few outputs meet.
+pub(crate) const UNITS_LOW: Part = Part { file: "units_low.wgsl", text: include_str!("../../../wgsl/units_low.wgsl") };
+
+/// Sums of the prompt form of products with matrix units.
 pub(crate) const GEMM_UNITS: Part =
     Part { file: "gemm_units.wgsl", text: include_str!("../../../wgsl/gemm_units.wgsl") };
 

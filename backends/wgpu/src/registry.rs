@@ -86,7 +86,9 @@ impl Product {
                             Side::Eight => &parts::UNITS_8,
                             Side::Sixteen => &parts::UNITS_16,
                         };
-                        vec![inputs, &parts::GEMM_TILE, side, &parts::GEMM_UNITS]
+                        let low = first.is_some_and(|weight| weight.tile == tuning::UNITS_LOW_TILE);
+                        let size = if low { &parts::UNITS_LOW } else { &parts::UNITS_TALL };
+                        vec![inputs, &parts::GEMM_TILE, size, side, &parts::GEMM_UNITS]
                     }
                 }
             }

@@ -16,7 +16,7 @@ use crate::encoding::{Encoding, Launch, QUAD_BYTES, View, Weight, volume};
 use crate::parts;
 use crate::pool::Chunks;
 use crate::registry::{Kernel, Part, Product};
-use crate::tuning::{EXPERT_OUTPUTS, PAIRS_WINDOW, THREADS};
+use crate::tuning::{EXPERT_OUTPUTS, ORDER_PARTS, PAIRS_WINDOW, THREADS};
 
 const EXPERTS_IN: Kernel = Kernel {
     main: Part { file: "experts_in.wgsl", text: include_str!("../../../../wgsl/experts_in.wgsl") },
@@ -161,11 +161,11 @@ impl<'a> Gather<'a> {
         let order = enc.scratch(volume(&[ORDERED, self.pairs, size_of::<u32>() as u32]))?;
         enc.launch(&Launch {
             kernel: &EXPERTS_ORDER,
-            constants: &[("THREADS", THREADS.value)],
+            constants: &[("THREADS", THREADS.value), ("PARTS", ORDER_PARTS)],
             views: &[&self.slots, &order],
             weights: &[],
             immediates: &[self.pairs],
-            grid: [self.pairs.div_ceil(THREADS.value), 1, 1],
+            grid: [self.pairs.div_ceil(THREADS.value / ORDER_PARTS), 1, 1],
         })?;
         Ok(order)
     }

@@ -77,6 +77,7 @@ const WRITE: Kernel = Kernel {
 const WRITE_PROMPT: Kernel = Kernel {
     main: Part { file: "project_write_prompt.wgsl", text: include_str!("../../../../wgsl/project_write_prompt.wgsl") },
     operation: "ProjectWrite, MtpFuse",
+    parts: &[&parts::NUMBERS],
     weights: &["w"],
     ..DOWN_PROMPT
 };

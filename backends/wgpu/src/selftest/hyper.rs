@@ -1,7 +1,7 @@
 //! Owns: cases of hyper-connections, embedding, head, the MTP fusion, copies and windows.
 
 use ss_backend::op::{self, HyperWeights, Streams};
-use ss_backend::{Backend, Format, Result};
+use ss_backend::{Backend, Format, Matrix, Result};
 
 use super::rig::{
     BF16, F16, F32, Mode, Q4, Q4_32, Q8, Q8_64, Random, Weight, download, in_place, pieces, rows_of, upload, zeros,
@@ -12,6 +12,10 @@ const EPS: f32 = 1e-6;
 
 /// Rows of data: more than a tile of the prompt form.
 const ROWS: u32 = 37;
+
+/// More rows than any tile has, and outputs of a product that is multiplied in the tallest.
+const MANY_ROWS: u32 = 133;
+const MANY_OUTPUTS: u32 = 1030;
 
 /// All cases of this family.
 pub(super) fn cases(random: &mut Random) -> Vec<Box<dyn Case>> {
@@ -28,10 +32,13 @@ pub(super) fn cases(random: &mut Random) -> Vec<Box<dyn Case>> {
         cases.push(Box::new(Fuse::new(random, Streams { count: streams, hidden }, formats[0], formats[1])));
     }
     for (hidden, cols, format) in [(128, 192, Q4), (96, 96, Q4_32), (50, 64, Q8_64), (33, 29, F16), (1300, 640, Q4)] {
-        cases.push(Box::new(Write::new(random, 4, hidden, cols, format)));
+        let weight = Weight::random(random, hidden, cols, format);
+        cases.push(Box::new(Write::new(random, 4, weight, ROWS)));
         cases.push(Box::new(Embed::new(random, 3, cols, format)));
         cases.push(Box::new(Head::new(random, hidden, cols, format)));
     }
+    let weight = Weight::random(random, MANY_OUTPUTS, 96, Q4_32);
+    cases.push(Box::new(Write::new(random, 1, weight, MANY_ROWS)));
     for (width, depth) in [(200, 3), (33, 9)] {
         cases.push(Box::new(Window { inputs: random.numbers(ROWS * width, 1.0), width, depth }));
     }
@@ -113,6 +120,7 @@ impl Case for Read {
 
 struct Write {
     streams: u32,
+    rows: u32,
     weight: Weight,
     x: Vec<f32>,
     inject: Vec<f32>,
@@ -120,13 +128,15 @@ struct Write {
 }
 
 impl Write {
-    fn new(random: &mut Random, streams: u32, hidden: u32, cols: u32, format: Format) -> Self {
+    fn new(random: &mut Random, streams: u32, weight: Weight, rows: u32) -> Self {
+        let Matrix { rows: hidden, cols, .. } = weight.matrix;
         Write {
             streams,
-            weight: Weight::random(random, hidden, cols, format),
-            x: random.numbers(ROWS * cols, 2.0),
-            inject: random.numbers(ROWS * streams, 1.0),
-            out: random.numbers(ROWS * streams * hidden, 1.0),
+            rows,
+            weight,
+            x: random.numbers(rows * cols, 2.0),
+            inject: random.numbers(rows * streams, 1.0),
+            out: random.numbers(rows * streams * hidden, 1.0),
         }
     }
 }
@@ -141,7 +151,7 @@ impl Case for Write {
     }
 
     fn rows(&self) -> u32 {
-        ROWS
+        self.rows
     }
 
     fn dispatches(&self) -> Option<u64> {

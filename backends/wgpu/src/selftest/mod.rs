@@ -173,7 +173,7 @@ pub fn splits(case: &dyn Case, mode: Mode) -> Vec<Vec<u32>> {
     let rows = case.rows();
     let mut splits: Vec<_> = [1, 2, 3, 5, 7, 8].iter().map(|&size| by(rows, size)).collect();
     if mode.form == Form::Prompt && case.most() >= rows {
-        splits.push([1, 11, 2, 19, 4, 33].iter().scan(rows, |left, &size| take(left, size)).collect());
+        splits.push([1, 11, 2, 19, 4, 33].iter().cycle().scan(rows, |left, &size| take(left, size)).collect());
         splits.push(by(rows, rows));
     }
     splits.retain(|split| split.iter().all(|&size| size <= case.most()));
@@ -215,7 +215,7 @@ pub fn invariance(case: &dyn Case, device: &dyn Backend, mode: Mode) -> Verdict<
 }
 
 /// The same in given splits.
-fn invariance_in(case: &dyn Case, device: &dyn Backend, mode: Mode, splits: &[Vec<u32>]) -> Verdict<()> {
+pub(crate) fn invariance_in(case: &dyn Case, device: &dyn Backend, mode: Mode, splits: &[Vec<u32>]) -> Verdict<()> {
     let want = case.run(device, mode, &whole(case, mode))?;
     for split in splits {
         let have = case.run(device, mode, split)?;

@@ -161,7 +161,10 @@ fn with_units(key: Key, side: Side) -> Option<Key> {
     let matrices = Inputs::Units(Units { side, subgroup: SUBGROUP });
     let mut rounded = units.weights.iter_mut().filter(|weight| weight.inputs == Inputs::F16).peekable();
     rounded.peek()?;
-    rounded.for_each(|weight| weight.inputs = matrices);
+    rounded.for_each(|weight| {
+        weight.inputs = matrices;
+        weight.tile = weight.tile.with_units(weight.place.is_some(), weight.matrix.rows);
+    });
     Some(units)
 }
 
