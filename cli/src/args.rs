@@ -27,6 +27,12 @@ const MOST_LAYERS: i64 = 256;
 const MOST_NGRAM_ROWS: u64 = 32_000_000_000;
 /// Most tokens of a made-up trace.
 const MOST_TOKENS: i64 = 100_000;
+/// Microseconds of a layer of the released model where memory gives 300 GB/s: its weights and ten experts are 89 MB.
+const LAYER_US: f64 = 300.0;
+/// Microseconds that its records of 2.76 MB take at 17.3 GB/s.
+pub const RECORD_US: f64 = 160.0;
+/// Microseconds to the first byte of such a disk.
+const LATENCY_US: f64 = 80.0;
 /// Megabytes of n-gram rows kept unless told otherwise.
 const ROW_CACHE_MB: u64 = ss_stream::ROW_CACHE_BYTES / 1_000_000;
 
@@ -74,6 +80,8 @@ Examples:
   ss run --trace-experts trace \"Tell me a story\"  write a trace
   ss replay trace                                 hit rates of five policies in four pools
   ss replay trace --slots floor,512 --policy clock,belady
+  ss replay trace --lookahead                     what reading ahead would gain in four pools
+  ss replay trace --lookahead --layer-us 83 --disk-gbps 3.7
   ss replay --synthetic released                  a made-up trace of the released model's size";
 
 /// Runs Qwen3.8-Flash-Next on computers that cannot hold it: experts stream from the disk into a pool of slots.
@@ -231,7 +239,8 @@ pub struct ReplayArgs {
     /// Sizes of the slot pool, as for `ss run`
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', default_value = "10%,25%,50%,75%")]
     pub slots: Vec<PoolSize>,
-    /// Policies: clock, which is the engine's, lru, lfu, popularity, belady, which knows the future; without it all
+    /// Policies: clock, which is the engine's, lru, lfu, popularity, belady, which knows the future; without it all, and clock
+    /// with `--lookahead`
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub policy: Vec<Policy>,
     /// Bytes of an expert; without it those that the trace names
@@ -240,6 +249,34 @@ pub struct ReplayArgs {
     /// Print the figures as JSON
     #[arg(long, value_parser = BoolishValueParser::new())]
     pub json: bool,
+    /// Lookahead.
+    #[command(flatten)]
+    pub ahead: AheadArgs,
+}
+
+/// Flags that say how lookahead is replayed.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Lookahead")]
+pub struct AheadArgs {
+    /// Replay each pool without and with reading ahead on the forecasts of the trace: what is waited for, what is read in
+    /// vain, and how long it takes by the times below
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub lookahead: bool,
+    /// How far above a layer's last choice an expert must be expected to be read early, in logits
+    #[arg(long, value_name = "X", default_value_t = LookaheadOptions::default().margin, value_parser = values::margin)]
+    pub lookahead_margin: f32,
+    /// Microseconds from the experts of a layer being there to the choice of the next
+    #[arg(long, value_name = "US", default_value_t = LAYER_US, value_parser = values::microseconds)]
+    pub layer_us: f64,
+    /// Microseconds that the disk takes to send an expert; without it those that `--disk-gbps` comes to, or 160
+    #[arg(long, value_name = "US", value_parser = values::microseconds)]
+    pub record_us: Option<f64>,
+    /// GB/s of the disk, instead of `--record-us`
+    #[arg(long, value_name = "GB/S", value_parser = values::positive)]
+    pub disk_gbps: Option<f64>,
+    /// Microseconds to the first byte of an expert
+    #[arg(long, visible_alias = "latency-us", value_name = "US", default_value_t = LATENCY_US, value_parser = values::latency)]
+    pub disk_latency_us: f64,
 }
 
 /// Flags of `ss run`.
@@ -262,7 +299,7 @@ pub struct RunArgs {
     /// Write prompt and output ids, rates, hits, bytes read and peak memory to FILE as JSON
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub stats_json: Option<PathBuf>,
-    /// Write which experts each token chose to FILE, for `ss replay`
+    /// Write which experts each token chose, and which were forecast, to FILE, for `ss replay`
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub trace_experts: Option<PathBuf>,
     /// Do not read the experts that were used most before, and do not keep which they are

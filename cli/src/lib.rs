@@ -23,6 +23,7 @@ mod plan;
 mod precedence;
 mod progress;
 mod replay;
+mod replay_ahead;
 mod report;
 mod run;
 mod selftest;

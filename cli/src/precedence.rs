@@ -48,13 +48,23 @@ pub fn settle_device(device: &mut DeviceArgs, matches: &ArgMatches) -> Result<()
     Ok(())
 }
 
-/// The same for a replay: a trace in a file has its own model, tokens and seed.
+/// The same for a replay: a trace in a file has its own model, tokens and seed, and only lookahead takes time.
 ///
 /// # Errors
-/// Names the flag that a file leaves without meaning.
+/// Names the flag that a file, or a replay without lookahead, leaves without meaning; and as [`settle`].
 pub fn settle_replay(args: &mut ReplayArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    let Some(file) = &args.file else { return Ok(()) };
     let typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    for id in ["lookahead_margin", "layer_us", "record_us", "disk_gbps", "disk_latency_us"] {
+        let idle = typed(id) && !args.ahead.lookahead;
+        anyhow::ensure!(!idle, "`--{}` says how lookahead is replayed; add `--lookahead`", id.replace('_', "-"));
+    }
+    let (record_us, disk_gbps) = (args.ahead.record_us.is_some(), args.ahead.disk_gbps.is_some());
+    match nearer(matches, ("record_us", record_us), ("disk_gbps", disk_gbps))? {
+        Some(Ordering::Greater) => args.ahead.disk_gbps = None,
+        Some(_) => args.ahead.record_us = None,
+        None => {}
+    }
+    let Some(file) = &args.file else { return Ok(()) };
     if typed("synthetic") {
         anyhow::bail!("FILE and `--synthetic` exclude each other; give one of them");
     }

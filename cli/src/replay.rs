@@ -1,4 +1,5 @@
 //! Owns: `ss replay`: what pools of some sizes would have found in a trace, under some policies (engine.md 5.8).
+//! Refuses: what lookahead would have gained, which is `replay_ahead`'s business.
 //! Invariants: every policy is shown the same trace; the table says what was left out of it.
 
 use std::io::Write;
@@ -16,6 +17,7 @@ use ss_synth::{Order, Plan, Source};
 use crate::args::ReplayArgs;
 use crate::exit::Exit;
 use crate::progress::Progress;
+use crate::replay_ahead::Ahead;
 use crate::report::bytes;
 
 /// Replays and prints.
@@ -35,15 +37,24 @@ struct Replay {
     trace: Trace,
     /// Whether the file ended in the middle of a token.
     cut: bool,
-    policies: Vec<Policy>,
+    found: Found,
+}
+
+/// What they found.
+enum Found {
     /// For each size an outcome a policy.
-    outcomes: Vec<Vec<Outcome>>,
+    Pools(Vec<Vec<Outcome>>),
+    /// The same without lookahead and with it.
+    Ahead(Ahead),
 }
 
 impl Replay {
     fn new(args: &ReplayArgs) -> Result<Self> {
         let (name, mut trace, cut) = match (&args.file, &args.synthetic) {
-            (Some(file), _) => read(file)?,
+            (Some(file), _) => read(file, args.ahead.lookahead)?,
+            (None, Some(_)) if args.ahead.lookahead => bail!(
+                "`--lookahead` needs forecasts, and a made-up trace has none; give a file that `ss run --trace-experts FILE` wrote"
+            ),
             (None, Some(source)) => make(args, source)?,
             (None, None) => bail!(
                 "there is nothing to replay: give a file that `ss run --trace-experts FILE` wrote, or `--synthetic released`"
@@ -52,16 +63,22 @@ impl Replay {
         if let Some(record_bytes) = args.record_bytes {
             trace.shape.record_bytes = record_bytes;
         }
-        let policies = if args.policy.is_empty() { Policy::ALL.to_vec() } else { distinct(args.policy.clone()) };
         let sizes = args.slots.iter().map(|size| size.resolve(pool(&trace.shape)));
         let sizes = distinct(sizes.collect::<ss_stream::Result<Vec<u32>>>()?);
-        let outcomes = simulate_all(&trace, &policies, &sizes)?;
-        Ok(Replay { name, trace, cut, policies, outcomes })
+        let usual = if args.ahead.lookahead { &[Policy::Clock][..] } else { &Policy::ALL };
+        let policies = if args.policy.is_empty() { usual.to_vec() } else { distinct(args.policy.clone()) };
+        let grid = Grid { trace: &trace, policies: &policies, sizes: &sizes };
+        let found = if args.ahead.lookahead {
+            Found::Ahead(Ahead::new(&args.ahead, &grid)?)
+        } else {
+            Found::Pools(grid.run(1, |policy, slots, told| simulate(&trace, policy, slots, told))?)
+        };
+        Ok(Replay { name, trace, cut, found })
     }
 
     fn text(&self) -> String {
         let (shape, figures) = (self.trace.shape, &self.trace.figures);
-        let mut text = format!(
+        let text = format!(
             "{}: {} layers of {} experts, {} a token, {} each; {} reply tokens{}{}\n\
              the most used tenth of a layer's experts has {:.0} % of the uses, {:.0} % of the choices are those of the \
              token before,\n\
@@ -82,41 +99,15 @@ impl Replay {
             100.0 * figures.repeated(),
             100.0 * figures.close(),
         );
-        text += &format!("{:>14}", "slots");
-        self.policies.iter().for_each(|policy| text += &format!("  {:>18}", policy.name()));
-        for row in &self.outcomes {
-            let slots = row.first().map_or(0, |outcome| outcome.slots);
-            let percent = 100.0 * f64::from(slots) / f64::from(pool(&shape).all());
-            text += &format!("\n{:>14}", format!("{slots} ({percent:.0} %)"));
-            for outcome in row {
-                let read = bytes(outcome.warm.bytes_a_token(shape.record_bytes) as u64);
-                text += &format!("  {:>18}", format!("{:.1} % {read:>9}", 100.0 * outcome.warm.hit_rate()));
-            }
+        match &self.found {
+            Found::Pools(outcomes) => text + &pools(&shape, outcomes),
+            Found::Ahead(ahead) => text + &ahead.text(&shape),
         }
-        text + "\n\nhits and bytes read a token, once the pool was full, or in the second half of the tokens\n"
     }
 
     fn json(&self) -> Value {
         let (shape, figures) = (self.trace.shape, &self.trace.figures);
-        let outcome = |outcome: &Outcome| {
-            json!({
-                "slots": outcome.slots,
-                "policy": outcome.policy.name(),
-                "tokens": outcome.warm.tokens,
-                "hits": outcome.warm.hits,
-                "misses": outcome.warm.misses,
-                "hit_rate": outcome.warm.hit_rate(),
-                "bytes_a_token": outcome.warm.bytes_a_token(shape.record_bytes),
-                "cold": {
-                    "tokens": outcome.cold.tokens,
-                    "hits": outcome.cold.hits,
-                    "misses": outcome.cold.misses,
-                    "hit_rate": outcome.cold.hit_rate(),
-                    "bytes_a_token": outcome.cold.bytes_a_token(shape.record_bytes),
-                },
-            })
-        };
-        json!({
+        let mut json = json!({
             "trace": self.name,
             "layers": shape.layers,
             "experts": shape.experts,
@@ -128,27 +119,86 @@ impl Replay {
             "favoured": figures.favoured(),
             "repeated": figures.repeated(),
             "close": figures.close(),
-            "outcomes": self.outcomes.iter().flatten().map(outcome).collect::<Vec<_>>(),
+            "outcomes": match &self.found {
+                Found::Pools(outcomes) => outcomes.iter().flatten().map(|one| outcome(&shape, one)).collect(),
+                Found::Ahead(ahead) => ahead.outcomes(),
+            },
             "version": crate::VERSION,
-        })
+        });
+        if let Found::Ahead(ahead) = &self.found {
+            json["lookahead"] = ahead.json();
+        }
+        json
     }
 }
 
-/// An outcome for each size and policy, on all cores.
-fn simulate_all(trace: &Trace, policies: &[Policy], sizes: &[u32]) -> Result<Vec<Vec<Outcome>>> {
-    let runs: Vec<_> = sizes.iter().flat_map(|&slots| policies.iter().map(move |&policy| (policy, slots))).collect();
-    let all = (trace.passes.len() * runs.len()) as u64;
-    let (bar, done) = (Mutex::new(Progress::replaying()), AtomicU64::new(0));
-    let told = || {
-        let done = 1 + done.fetch_add(1, Ordering::Relaxed);
-        // Whoever finds it in use has nothing newer to show.
-        if let Ok(mut bar) = bar.try_lock() {
-            bar.update(done, all);
+/// A table of outcomes, a line each size.
+fn pools(shape: &Shape, outcomes: &[Vec<Outcome>]) -> String {
+    let mut text = format!("{:>14}", "slots");
+    outcomes.iter().take(1).flatten().for_each(|outcome| text += &format!("  {:>18}", outcome.policy.name()));
+    for row in outcomes {
+        text += &format!("\n{:>14}", size(shape, row.first().map_or(0, |outcome| outcome.slots)));
+        for outcome in row {
+            let read = bytes(outcome.warm.bytes_a_token(shape.record_bytes) as u64);
+            text += &format!("  {:>18}", format!("{:.1} % {read:>9}", 100.0 * outcome.warm.hit_rate()));
         }
-    };
-    let one = |&(policy, slots): &(Policy, u32)| simulate(trace, policy, slots, &mut |_, _| told());
-    let outcomes = runs.par_iter().map(one).collect::<ss_replay::Result<Vec<Outcome>>>()?;
-    Ok(outcomes.chunks(policies.len()).map(<[_]>::to_vec).collect())
+    }
+    text + "\n\nhits and bytes read a token, once the pool was full, or in the second half of the tokens\n"
+}
+
+/// A number of slots as a person reads it.
+pub fn size(shape: &Shape, slots: u32) -> String {
+    format!("{slots} ({:.0} %)", 100.0 * f64::from(slots) / f64::from(pool(shape).all()))
+}
+
+fn outcome(shape: &Shape, outcome: &Outcome) -> Value {
+    json!({
+        "slots": outcome.slots,
+        "policy": outcome.policy.name(),
+        "tokens": outcome.warm.tokens,
+        "hits": outcome.warm.hits,
+        "misses": outcome.warm.misses,
+        "hit_rate": outcome.warm.hit_rate(),
+        "bytes_a_token": outcome.warm.bytes_a_token(shape.record_bytes),
+        "cold": {
+            "tokens": outcome.cold.tokens,
+            "hits": outcome.cold.hits,
+            "misses": outcome.cold.misses,
+            "hit_rate": outcome.cold.hit_rate(),
+            "bytes_a_token": outcome.cold.bytes_a_token(shape.record_bytes),
+        },
+    })
+}
+
+/// What is replayed: a trace under each policy in a pool of each size.
+pub struct Grid<'a> {
+    pub trace: &'a Trace,
+    pub policies: &'a [Policy],
+    pub sizes: &'a [u32],
+}
+
+impl Grid<'_> {
+    /// Something for each size and policy, on all cores; each of them walks the trace so many times, and tells each pass.
+    pub fn run<T: Clone + Send>(
+        &self,
+        walks: u64,
+        one: impl Fn(Policy, u32, &mut dyn FnMut(u64, u64)) -> ss_replay::Result<T> + Sync,
+    ) -> Result<Vec<Vec<T>>> {
+        let policies = |slots| self.policies.iter().map(move |&policy| (policy, slots));
+        let runs: Vec<_> = self.sizes.iter().flat_map(|&slots| policies(slots)).collect();
+        let all = walks * (self.trace.passes.len() * runs.len()) as u64;
+        let (bar, done) = (Mutex::new(Progress::replaying()), AtomicU64::new(0));
+        let told = || {
+            let done = 1 + done.fetch_add(1, Ordering::Relaxed);
+            // Whoever finds it in use has nothing newer to show.
+            if let Ok(mut bar) = bar.try_lock() {
+                bar.update(done, all);
+            }
+        };
+        let run = |&(policy, slots): &(Policy, u32)| one(policy, slots, &mut |_, _| told());
+        let found = runs.par_iter().map(run).collect::<ss_replay::Result<Vec<T>>>()?;
+        Ok(found.chunks(self.policies.len()).map(<[_]>::to_vec).collect())
+    }
 }
 
 /// Each item once, in the order of the first ones.
@@ -162,8 +212,11 @@ fn distinct<T: PartialEq>(items: Vec<T>) -> Vec<T> {
     kept
 }
 
-fn read(file: &Path) -> Result<(String, Trace, bool)> {
+fn read(file: &Path, lookahead: bool) -> Result<(String, Trace, bool)> {
     let mut reader = TraceReader::open(file)?;
+    if lookahead {
+        reader.require_forecasts()?;
+    }
     let trace = reader.read()?;
     Ok((file.display().to_string(), trace, reader.was_cut()))
 }

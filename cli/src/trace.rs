@@ -62,4 +62,8 @@ impl Trace for TraceFile {
         let written = tokens.iter().try_for_each(|token| writing.writer.push(token));
         writing.failed = written.and_then(|()| writing.writer.flush()).err();
     }
+
+    fn forecast(&mut self, layer: u32, choices: &[u32], margins: &[f32]) {
+        self.writing().assembly.forecast(layer, choices, margins);
+    }
 }

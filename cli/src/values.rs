@@ -19,6 +19,11 @@ const BIAS: RangeInclusive<f32> = -100.0..=100.0;
 /// How far above the last choice a forecast may be asked to be.
 const MARGIN: RangeInclusive<f32> = 0.0..=100.0;
 
+/// Shortest time that is one: a nanosecond.
+const LEAST_US: f64 = 1e-3;
+/// Longest time of a layer or a read: a second.
+const MOST_US: f64 = 1e6;
+
 /// A margin of forecasts.
 ///
 /// # Errors
@@ -82,6 +87,26 @@ fn number(text: &str, range: RangeInclusive<f32>, expected: &str) -> Result<f32,
 pub fn positive(text: &str) -> Result<f64, String> {
     let value = text.trim().parse::<f64>().ok().filter(|value| *value > 0.0 && value.is_finite());
     value.ok_or_else(|| "expected a positive number".into())
+}
+
+/// How long something takes that takes a while.
+///
+/// # Errors
+/// What was expected.
+pub fn microseconds(text: &str) -> Result<f64, String> {
+    latency(text)
+        .ok()
+        .filter(|value| *value >= LEAST_US)
+        .ok_or_else(|| "expected a number from 0.001 to 1000000".into())
+}
+
+/// How long something takes, or nothing.
+///
+/// # Errors
+/// What was expected.
+pub fn latency(text: &str) -> Result<f64, String> {
+    let value = text.trim().parse::<f64>().ok().filter(|value| (0.0..=MOST_US).contains(value));
+    value.ok_or_else(|| "expected a number from 0 to 1000000".into())
 }
 
 /// A temperature.
@@ -186,6 +211,15 @@ mod tests {
         assert!(top_k("0").is_ok() && top_k("-1").is_err());
         assert_eq!(whole("18446744073709551615"), Ok(u64::MAX));
         assert!(whole("-1").is_err() && whole("1.5").is_err());
+    }
+
+    #[test]
+    fn times_are_a_second_at_most_and_only_latencies_may_be_none() {
+        assert_eq!((microseconds("1e6"), latency("0"), microseconds("0.001")), (Ok(1e6), Ok(0.0), Ok(1e-3)));
+        for wrong in ["-1", "nan", "inf", "1000001", "", "fast"] {
+            assert!(microseconds(wrong).is_err() && latency(wrong).is_err(), "{wrong}");
+        }
+        assert!(microseconds("0").is_err());
     }
 
     #[test]

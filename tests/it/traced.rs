@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ss_backend::Form;
 use ss_model::{Cancel, Prompt, State, Trace, TracedPass, Want};
-use ss_replay::{Assembly, Policy, Shape, Token, simulate};
+use ss_replay::{Assembly, NO_EXPERT, Pace, Policy, Shape, Token, compare, simulate};
 use ss_stream::{HotExpert, LookaheadOptions, PoolSize};
 use ss_tests::golden::root;
 use ss_tests::rig::{Device, Rig, RigOptions, adapter};
@@ -35,6 +35,10 @@ impl Trace for Sink {
     fn layer(&mut self, layer: u32, choices: &[u32], margins: &[f32]) {
         let (assembly, tokens) = &mut *self.0.lock().unwrap();
         tokens.extend(assembly.layer(layer, choices, margins));
+    }
+
+    fn forecast(&mut self, layer: u32, choices: &[u32], margins: &[f32]) {
+        self.0.lock().unwrap().0.forecast(layer, choices, margins);
     }
 }
 
@@ -120,6 +124,11 @@ fn tracing(device: &Device, rows: usize) {
         let margins = token.margins.chunks(6);
         assert!(margins.clone().all(|row| row[5] == 0.0 && row.is_sorted_by(|a, b| a >= b)), "{:?}", token.margins);
         assert!(margins.clone().any(|row| row[0] > 0.1));
+        assert_eq!(token.expected.is_some(), token.generated);
+        let layers = token.expected.iter().flat_map(|expected| expected.experts.chunks(6)).enumerate();
+        for (layer, experts) in layers {
+            assert!(experts.iter().all(|&expert| if layer == 0 { expert == NO_EXPERT } else { expert < 64 }));
+        }
     }
 }
 
@@ -131,6 +140,43 @@ fn a_trace_has_every_row_and_changes_no_bit() {
 #[test]
 fn a_trace_has_every_row_and_changes_no_bit_on_the_adapter() {
     tracing(&adapter(), 90);
+}
+
+#[test]
+fn forecasts_of_a_trace_are_those_of_any_pool_whether_anything_is_read_early_or_not() {
+    let ids = heldout(60);
+    let traced = |slots, lookahead| {
+        let mut rig = rig(&Device::Reference, slots, lookahead);
+        let sink = Sink::of(&mut rig);
+        let mut state = rig.state();
+        steps(&mut rig, &mut state, &ids);
+        let early = rig.model.store().counters().early;
+        (sink.take(), shape(&rig), early.issued)
+    };
+    let (tokens, shape, issued) = traced(PoolSize::Percent(25), false);
+    assert_eq!(issued, 0, "whoever listens has nothing read");
+    for (slots, lookahead) in [(PoolSize::Percent(25), true), (PoolSize::All, true), (PoolSize::Smallest, false)] {
+        assert!(traced(slots, lookahead).0 == tokens, "{slots:?}");
+    }
+    let mut trace = ss_replay::Trace::new(shape);
+    tokens.iter().for_each(|token| trace.push(token));
+    let (mut right, mut all) = (0, 0);
+    for token in &tokens {
+        let expected = token.expected.as_ref().unwrap();
+        for (chosen, expected) in token.choices.chunks(6).zip(expected.experts.chunks(6)).skip(1) {
+            right += expected.iter().filter(|expert| chosen.contains(expert)).count();
+            all += expected.len();
+        }
+    }
+    assert_eq!(all, 60 * 7 * 6);
+    let right = f64::from(right as u32) / f64::from(all as u32);
+    assert!(right > 0.5, "of the choices {right} were expected");
+    // The forecasts are what makes the difference: a disk that takes half a layer's time for a record.
+    let us = Duration::from_micros;
+    let pace = Pace { layer: us(300), record: us(160), latency: us(80) };
+    let both = compare(&trace, Policy::Clock, 128, (pace, LookaheadOptions::default()), &mut |_, _| ()).unwrap();
+    assert!(10 * both.on.counts.misses < 7 * both.off.counts.misses, "{both:?}");
+    assert!(both.rate() > 1.0, "{both:?}");
 }
 
 #[test]

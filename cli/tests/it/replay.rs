@@ -61,6 +61,46 @@ fn a_replay_as_json_has_every_figure_and_takes_pools_and_policies() {
 }
 
 #[test]
+fn lookahead_is_replayed_from_the_forecasts_of_a_trace_at_the_times_that_are_given() {
+    let place = Place::new();
+    let (file, _) = traced(&place);
+    let line = ["replay", "trace", "--lookahead", "--slots", "25%,50%"];
+    let text = place.run(line).answer();
+    assert!(text.contains("a layer takes 300 us, a record 160 us, its first byte 80 us; at most 16 records"), "{text}");
+    for pool in ["128 (25 %)", "256 (50 %)"] {
+        let row = text.lines().find(|line| line.contains(pool)).unwrap_or_else(|| panic!("{pool}: {text}"));
+        assert!(row.contains("clock") && row.split_whitespace().count() == 3 + 1 + 10, "{row}");
+    }
+    let json = |more: &[&str]| -> Value {
+        serde_json::from_str(&place.run([&line[..], &["--json"], more].concat()).answer()).unwrap()
+    };
+    let usual = json(&[]);
+    assert_eq!(usual["lookahead"]["record_us"], 160.0);
+    let first = &usual["outcomes"][0];
+    assert_eq!((&first["slots"], &first["policy"], &first["off"]["issued"]), (&128.into(), &"clock".into(), &0.into()));
+    assert!(first["fewer_misses"].as_f64().unwrap() > 0.2 && first["on"]["in_vain"].as_u64().unwrap() > 0, "{first}");
+    let time = |side: &str| first[side]["us_a_token"].as_f64().unwrap();
+    assert!((first["rate"].as_f64().unwrap() - time("off") / time("on")).abs() < 1e-9, "{first}");
+    // Off is what a replay without lookahead finds.
+    let plain: Value =
+        serde_json::from_str(&place.run(["replay", "trace", "--slots", "25%", "--policy", "clock", "--json"]).answer())
+            .unwrap();
+    assert_eq!(plain["outcomes"][0]["misses"], first["off"]["misses"]);
+    // A disk in GB/s is a time a record; nobody asks where no forecast is good enough.
+    let bytes = usual["record_bytes"].as_f64().unwrap();
+    let slow = json(&["--disk-gbps", "0.1", "--latency-us", "0", "--layer-us", "200", "--lookahead-margin", "100"]);
+    assert!((slow["lookahead"]["record_us"].as_f64().unwrap() - bytes / 100.0).abs() < 1e-3, "{slow}");
+    assert_eq!((&slow["lookahead"]["layer_us"], &slow["lookahead"]["latency_us"]), (&200.0.into(), &0.0.into()));
+    assert_eq!((&slow["outcomes"][0]["rate"], &slow["outcomes"][0]["on"]["issued"]), (&1.0.into(), &0.into()));
+    // A trace of an earlier build is replayed as it was, without lookahead.
+    let mut whole = std::fs::read(&file).unwrap();
+    whole[8] = 1;
+    std::fs::write(&file, whole).unwrap();
+    let text = place.run(line).refused(2);
+    assert!(text.contains("`trace` is a trace of version 1, which holds no forecasts"), "{text}");
+}
+
+#[test]
 fn what_cannot_be_traced_or_replayed_is_refused_in_one_sentence() {
     let place = Place::new();
     place.write("notes.txt", "mine");
@@ -76,6 +116,14 @@ fn what_cannot_be_traced_or_replayed_is_refused_in_one_sentence() {
         (&["replay", "--synthetic", "nano-like", "--tokens", "100001"], "100001 is not in 1..=100000"),
         (&["replay", "notes.txt", "--tokens", "5"], "`--tokens` is for traces that `--synthetic` makes up"),
         (&["replay", "notes.txt", "--seed", "5"], "leave it out for `notes.txt`"),
+        (&["replay", "--synthetic", "nano-like", "--lookahead"], "a made-up trace has none"),
+        (&["replay", "notes.txt", "--layer-us", "5"], "`--layer-us` says how lookahead is replayed; add `--lookahead`"),
+        (&["replay", "notes.txt", "--latency-us", "5"], "`--disk-latency-us` says how lookahead is replayed"),
+        (
+            &["replay", "notes.txt", "--lookahead", "--record-us", "5", "--disk-gbps", "1"],
+            "`--record-us` and `--disk-gbps` exclude each other",
+        ),
+        (&["replay", "notes.txt", "--lookahead", "--layer-us", "0"], "expected a number from 0.001 to 1000000"),
         (&["replay", "."], "`.` is a directory, expected a file"),
         (&["run", "--trace-experts", "no/where", "hi"], "`--trace-experts`: `no/where` cannot be written"),
     ] {

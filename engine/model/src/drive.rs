@@ -90,9 +90,17 @@ impl Lookups {
         Lookup { layer, table: self.table.clone(), slots: work.at(Area::Slots), control: self.control.clone() }
     }
 
-    /// Where forecasts go, while routers miss often enough for them to be worth their time.
-    pub fn forecasts(&self) -> Option<&Forecasts> {
-        self.forecasts.as_ref().filter(|_| self.span.misses())
+    /// Makes room for forecasts where there is none.
+    pub fn foretell(&mut self, backend: &dyn Backend, g: &Geometry) -> Result<()> {
+        if self.forecasts.is_none() {
+            self.forecasts = Some(Forecasts::new(backend, g)?);
+        }
+        Ok(())
+    }
+
+    /// Where forecasts go, while somebody wants to know them or routers miss often enough for them to be worth their time.
+    pub fn forecasts(&self, told: bool) -> Option<&Forecasts> {
+        self.forecasts.as_ref().filter(|_| told || self.span.misses())
     }
 
     /// Where the forecast for a layer lies, once one was made: choices and weights.

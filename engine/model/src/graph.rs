@@ -162,9 +162,8 @@ impl Run<'_> {
     /// What the layer ahead would choose if its attention added nothing (engine.md 5.6), where somebody wants to know.
     fn forecast(&mut self, layer: u32, scope: Scope, w: &Layer) -> Option<u32> {
         let Drive::Listed(lookups) = &self.drive else { return None };
-        let (Some(forecasts), Some([experts, weights])) = (lookups.forecasts(), lookups.forecast_of(layer)) else {
-            return None;
-        };
+        let forecasts = lookups.forecasts(self.tracer.listens());
+        let (Some(forecasts), Some([experts, weights])) = (forecasts, lookups.forecast_of(layer)) else { return None };
         let (u, logits) = (forecasts.u.clone(), forecasts.logits.clone());
         let (experts, weights) = (experts.clone(), weights.clone());
         let to = (u.clone(), forecasts.inject.clone());

@@ -220,11 +220,12 @@ impl Model {
         self.weights.draft.is_some()
     }
 
-    /// Tells `sink` what every pass chooses from now on; the numbers stay what they are.
+    /// Tells `sink` what every pass chooses from now on, and what was forecast of it; the numbers stay what they are.
     ///
     /// # Errors
     /// When the device has no room.
     pub fn trace(&mut self, sink: Box<dyn Trace>) -> Result<()> {
+        self.lookups.foretell(self.backend.as_ref(), self.checkpoint.geometry())?;
         self.tracer = Tracer::new(self.backend.as_ref(), self.checkpoint.geometry(), sink)?;
         Ok(())
     }

@@ -226,14 +226,15 @@ impl Rider<'_> {
         self.experts.admit_early();
         let missed = control.halted().and_then(|layer| marks.iter().position(|mark| mark.layer == layer));
         let chose = missed.map_or(marks.len(), |mark| mark + 1);
-        tail = self.tell(marks, chose, &control, tail)?;
+        tail = self.tell(marks, chose, (&control, &forecasts), tail)?;
         for mark in &marks[..missed.unwrap_or(marks.len())] {
             self.experts.found(mark.layer, &distinct(control.choices(mark.layer, self.geometry.experts)?));
             self.lookups.span.see(false);
         }
         // Forecasts for layers that have chosen since are of no use any more.
         let ran = marks.get(missed.unwrap_or(marks.len().saturating_sub(1))).map_or(0, |mark| mark.layer);
-        let expected = forecasts.into_iter().find(|(layer, _)| *layer == ran + 1);
+        let of_use = self.experts.looks_ahead();
+        let expected = forecasts.into_iter().find(|(layer, _)| of_use && *layer == ran + 1);
         let expected = expected.map(|(layer, forecast)| (layer, self.candidates(forecast)));
         let Some(mark) = missed else {
             // What the last router found is computed by the next stretch.
@@ -254,8 +255,15 @@ impl Rider<'_> {
         Ok(Outcome::At(self.bring(listing, &missed, choices)?))
     }
 
-    /// Tells what the first `chose` of some routers chose, if somebody wants to know; gives what follows their weights.
-    fn tell<'t>(&mut self, marks: &[Mark], chose: usize, control: &Control, mut tail: &'t [u32]) -> Result<&'t [u32]> {
+    /// Tells what the first `chose` of some routers chose, and what was forecast beside them, if somebody wants to know; gives
+    /// what follows their weights.
+    fn tell<'t>(
+        &mut self,
+        marks: &[Mark],
+        chose: usize,
+        (control, forecasts): (&Control, &[(u32, &[u32])]),
+        mut tail: &'t [u32],
+    ) -> Result<&'t [u32]> {
         for (number, mark) in marks.iter().enumerate() {
             if !self.tracer.wants(mark.layer) {
                 continue;
@@ -264,6 +272,10 @@ impl Rider<'_> {
             if number < chose {
                 let choices = control.choices(mark.layer, self.geometry.experts)?;
                 self.tracer.tell(mark.layer, choices, bytemuck::cast_slice(weights));
+                if let Some((layer, forecast)) = forecasts.iter().find(|(layer, _)| mark.forecast == Some(*layer)) {
+                    let (experts, weights) = forecast.split_at(self.of_layer());
+                    self.tracer.foretell(*layer, experts, bytemuck::cast_slice(weights));
+                }
             }
             tail = rest;
         }

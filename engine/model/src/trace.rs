@@ -1,4 +1,4 @@
-//! Owns: telling the choices of passes to somebody who keeps a trace of them (engine.md 5.8).
+//! Owns: telling the choices of passes, and what was forecast of them, to somebody who keeps a trace (engine.md 5.8).
 //! Refuses: files, and the draft head's layer.
 //! Invariants: nothing is read and nothing allocated while nobody listens; listening changes no bit.
 
@@ -27,6 +27,10 @@ pub trait Trace: Send {
     /// What the rows of a layer chose, `[rows, choices]`, likeliest first, and by how much the logit of each choice exceeds
     /// that of its row's last. Layers come in order.
     fn layer(&mut self, layer: u32, choices: &[u32], margins: &[f32]);
+
+    /// What the rows of a layer were expected to choose, in the same way, told before they choose. Passes that go layer by
+    /// layer have no forecasts, and neither has a first layer.
+    fn forecast(&mut self, layer: u32, choices: &[u32], margins: &[f32]);
 }
 
 /// The listener, if there is one.
@@ -52,6 +56,11 @@ impl Tracer {
         }
     }
 
+    /// Whether anybody wants to know.
+    pub fn listens(&self) -> bool {
+        self.sink.is_some()
+    }
+
     /// Whether anybody wants to know of a layer.
     pub fn wants(&self, layer: u32) -> bool {
         self.weights_of(layer).is_some()
@@ -66,6 +75,13 @@ impl Tracer {
     pub fn tell(&mut self, layer: u32, choices: &[u32], weights: &[f32]) {
         if let Some(sink) = &mut self.sink {
             sink.layer(layer, choices, &margins(weights, self.choices));
+        }
+    }
+
+    /// Tells what a layer is expected to choose, `[rows, choices]`, and with which weights.
+    pub fn foretell(&mut self, layer: u32, choices: &[u32], weights: &[f32]) {
+        if let Some(sink) = &mut self.sink {
+            sink.forecast(layer, choices, &margins(weights, self.choices));
         }
     }
 }

@@ -52,6 +52,15 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// A trace of version 1, of which lookahead is to be replayed.
+    #[error(
+        "`{path}` is a trace of version 1, which holds no forecasts, so that lookahead cannot be replayed; write it again \
+         with `ss run --trace-experts`"
+    )]
+    NoForecasts {
+        /// The file.
+        path: PathBuf,
+    },
     /// A token's experts do not fit.
     #[error("a pool of {slots} slots does not hold the {choices} experts of a token's layer; give more with `--slots`")]
     TooFewSlots {

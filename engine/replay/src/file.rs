@@ -1,18 +1,22 @@
 //! Owns: the trace file. Little-endian: 8 bytes `ss-trace`, then u32 version, layers, experts, choices, and u64 bytes of
 //! a record; then token after token: u32 pass, u32 position, u32 kind (0 a prompt's row, 1 generated), `[layers, choices]`
-//! u16 experts, `[layers, choices]` F32 margins.
+//! u16 experts, `[layers, choices]` F32 margins; for a generated one the same two once more, of what its layers were expected
+//! to choose, 65535 for an expert where nothing was. Files of version 1, which are read, hold no forecasts.
 //! Refuses: other files, other versions, and choices that no model can have made.
-//! Invariants: a file that ends in the middle of a token is read up to the token before; a token of the released model
-//! takes 2,892 bytes.
+//! Invariants: a file that ends in the middle of a token is read up to the token before; a generated token of the released
+//! model takes 5,772 bytes, a prompt's 2,892.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::{Error, Result, Shape, Token, Trace};
+use crate::{Error, Expected, Result, Shape, Token, Trace};
 
 const MAGIC: &[u8; 8] = b"ss-trace";
-const VERSION: u32 = 1;
+/// What is written.
+const VERSION: u32 = 2;
+/// What is read, too: without forecasts.
+const PLAIN: u32 = 1;
 /// Bytes of the header.
 const HEADER: usize = 32;
 /// Bytes of a token in front of its choices.
@@ -51,10 +55,14 @@ impl TraceWriter {
         if let Some(found) = self.shape.fault_of(token) {
             return Err(Error::Damaged { path: self.path.clone(), token: token.position.into(), found });
         }
-        let mut bytes = Vec::with_capacity(HEAD + CHOICE * token.choices.len());
+        let mut bytes = Vec::with_capacity(HEAD + 2 * CHOICE * token.choices.len());
         [token.pass, token.position, u32::from(token.generated)].iter().for_each(|w| bytes.extend(w.to_le_bytes()));
-        token.choices.iter().for_each(|expert| bytes.extend(expert.to_le_bytes()));
-        token.margins.iter().for_each(|margin| bytes.extend(margin.to_le_bytes()));
+        put_choices(&mut bytes, &token.choices, &token.margins);
+        if token.generated {
+            let nothing = Expected::nothing(&self.shape);
+            let Expected { experts, margins } = token.expected.as_ref().unwrap_or(&nothing);
+            put_choices(&mut bytes, experts, margins);
+        }
         self.write(&bytes)
     }
 
@@ -76,6 +84,8 @@ pub struct TraceReader {
     path: PathBuf,
     from: BufReader<File>,
     shape: Shape,
+    /// Whether generated tokens have forecasts.
+    foretells: bool,
     /// Tokens read so far.
     tokens: u64,
     cut: bool,
@@ -105,21 +115,32 @@ impl TraceReader {
             return Err(foreign(format!("it ends after {read} bytes")));
         }
         let version = word(&header, 8);
-        if version != VERSION {
-            return Err(foreign(format!("its version is {version}, this program reads {VERSION}")));
+        if version != VERSION && version != PLAIN {
+            return Err(foreign(format!("its version is {version}, this program reads {PLAIN} and {VERSION}")));
         }
         let record_bytes = u64::from(word(&header, 24)) | u64::from(word(&header, 28)) << u32::BITS;
         let shape =
             Shape { layers: word(&header, 12), experts: word(&header, 16), choices: word(&header, 20), record_bytes };
         match shape.fault() {
             Some(found) => Err(foreign(found)),
-            None => Ok(TraceReader { path: path.to_owned(), from, shape, tokens: 0, cut: false }),
+            None => {
+                let foretells = version == VERSION;
+                Ok(TraceReader { path: path.to_owned(), from, shape, foretells, tokens: 0, cut: false })
+            }
         }
     }
 
     /// Sizes of its model.
     pub fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// Refuses a file without forecasts.
+    ///
+    /// # Errors
+    /// [`Error::NoForecasts`], for one of version 1.
+    pub fn require_forecasts(&self) -> Result<()> {
+        if self.foretells { Ok(()) } else { Err(Error::NoForecasts { path: self.path.clone() }) }
     }
 
     /// Whether the file ends in the middle of a token.
@@ -132,29 +153,39 @@ impl TraceReader {
     /// # Errors
     /// When the file cannot be read, or the token is none that the model can have left.
     pub fn next_token(&mut self) -> Result<Option<Token>> {
-        let count = self.shape.of_token();
-        let mut bytes = vec![0; HEAD + CHOICE * count];
-        let read = fill(&mut self.from, &mut bytes).map_err(|cause| Error::io(&self.path, "read", cause))?;
-        if read < bytes.len() {
-            self.cut = read > 0;
+        let mut head = [0; HEAD];
+        if !self.take(&mut head)? {
             return Ok(None);
         }
-        let (choices, margins) = bytes[HEAD..].split_at(size_of::<u16>() * count);
-        let kind = word(&bytes, 8);
-        let token = Token {
-            pass: word(&bytes, 0),
-            position: word(&bytes, 4),
-            generated: kind == 1,
-            choices: choices.as_chunks().0.iter().map(|two| u16::from_le_bytes(*two)).collect(),
-            margins: margins.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
-        };
-        let fault =
-            if kind > 1 { Some(format!("is of kind {kind}, expected 0 or 1")) } else { self.shape.fault_of(&token) };
-        if let Some(found) = fault {
+        let damaged = |found| Error::Damaged { path: self.path.clone(), token: self.tokens, found };
+        let kind = word(&head, 8);
+        if kind > 1 {
+            return Err(damaged(format!("is of kind {kind}, expected 0 or 1")));
+        }
+        let generated = kind == 1;
+        let all = CHOICE * self.shape.of_token();
+        let mut bytes = vec![0; if generated && self.foretells { 2 * all } else { all }];
+        if !self.take(&mut bytes)? {
+            // Its head is there.
+            self.cut = true;
+            return Ok(None);
+        }
+        let (choices, margins) = choices_in(&bytes[..all]);
+        let expected = bytes.get(all..).filter(|rest| !rest.is_empty()).map(choices_in);
+        let expected = expected.map(|(experts, margins)| Expected { experts, margins });
+        let token = Token { pass: word(&head, 0), position: word(&head, 4), generated, choices, margins, expected };
+        if let Some(found) = self.shape.fault_of(&token) {
             return Err(Error::Damaged { path: self.path.clone(), token: self.tokens, found });
         }
         self.tokens += 1;
         Ok(Some(token))
+    }
+
+    /// Fills `into`, if so much is left; says whether it was.
+    fn take(&mut self, into: &mut [u8]) -> Result<bool> {
+        let read = fill(&mut self.from, into).map_err(|cause| Error::io(&self.path, "read", cause))?;
+        self.cut = read > 0 && read < into.len();
+        Ok(read == into.len())
     }
 
     /// Reads all that is left.
@@ -171,6 +202,19 @@ impl TraceReader {
             false => Ok(trace),
         }
     }
+}
+
+/// Adds experts, then their margins.
+fn put_choices(bytes: &mut Vec<u8>, experts: &[u16], margins: &[f32]) {
+    experts.iter().for_each(|expert| bytes.extend(expert.to_le_bytes()));
+    margins.iter().for_each(|margin| bytes.extend(margin.to_le_bytes()));
+}
+
+/// Experts and their margins, as many of these as of those.
+fn choices_in(bytes: &[u8]) -> (Vec<u16>, Vec<f32>) {
+    let (experts, margins) = bytes.split_at(bytes.len() / CHOICE * size_of::<u16>());
+    let experts = experts.as_chunks().0.iter().map(|two| u16::from_le_bytes(*two)).collect();
+    (experts, margins.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect())
 }
 
 /// A word of a header.

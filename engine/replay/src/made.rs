@@ -75,7 +75,7 @@ impl Made {
                 router.chosen(self.shape.choices as usize)
             });
             let (choices, margins) = chosen.unzip();
-            trace.push(&Token { pass: number, position: number, generated: true, choices, margins });
+            trace.push(&Token { pass: number, position: number, generated: true, choices, margins, expected: None });
             progress(u64::from(number) + 1, self.tokens.into());
         }
         trace

@@ -1,8 +1,9 @@
-//! Owns: what a trace says: the sizes of its model, and what each token chose.
+//! Owns: what a trace says: the sizes of its model, what each token chose, and what it was expected to.
 //! Refuses: token ids; a trace does not tell what was said.
 //! Invariants: the choices of a token's layer are distinct experts that exist.
 
 use ss_checkpoint::Geometry;
+use ss_stream::Candidate;
 
 use crate::Figures;
 
@@ -66,7 +67,18 @@ impl Shape {
                 return Some(format!("chose expert {expert} twice in layer {layer}"));
             }
         }
-        None
+        token.expected.as_ref().and_then(|expected| self.fault_of_forecast(expected))
+    }
+
+    fn fault_of_forecast(&self, expected: &Expected) -> Option<String> {
+        let Expected { experts, margins } = expected;
+        if experts.len() != self.of_token() || margins.len() != self.of_token() {
+            return Some(format!("has forecasts of {} choices, expected {}", experts.len(), self.of_token()));
+        }
+        let known = |expert: u16| expert == NO_EXPERT || u32::from(expert) < self.experts;
+        let place = experts.iter().position(|&expert| !known(expert))?;
+        let layer = place / self.choices as usize;
+        Some(format!("was expected to choose expert {} in layer {layer}, which has {}", experts[place], self.experts))
     }
 }
 
@@ -83,15 +95,47 @@ pub struct Token {
     pub choices: Vec<u16>,
     /// `[layers, choices]`: their router logits, less that of the layer's last choice.
     pub margins: Vec<f32>,
+    /// What it was expected to choose; none for rows of prompts, and where nobody forecast.
+    pub expected: Option<Expected>,
+}
+
+/// Stands where no expert was forecast, as in a first layer.
+pub const NO_EXPERT: u16 = u16::MAX;
+
+/// What a token was expected to choose: all of it, whether lookahead would ask for it or not, and whatever had a slot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expected {
+    /// `[layers, choices]`: experts, likeliest first, or [`NO_EXPERT`].
+    pub experts: Vec<u16>,
+    /// `[layers, choices]`: their expected logits, less that of the last.
+    pub margins: Vec<f32>,
+}
+
+impl Expected {
+    /// Nothing, in a model of this shape.
+    pub fn nothing(shape: &Shape) -> Self {
+        Expected { experts: vec![NO_EXPERT; shape.of_token()], margins: vec![0.0; shape.of_token()] }
+    }
+
+    /// What was expected of each layer of so many choices.
+    fn layers(&self, choices: usize) -> impl Iterator<Item = Vec<Candidate>> {
+        let layers = self.experts.chunks_exact(choices).zip(self.margins.chunks_exact(choices));
+        layers.map(|(experts, margins)| {
+            let known = experts.iter().zip(margins).filter(|(expert, _)| **expert != NO_EXPERT);
+            known.map(|(&expert, &margin)| Candidate { expert: expert.into(), margin }).collect()
+        })
+    }
 }
 
 /// What the rows of one pass asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pass {
     /// Its rows.
     pub rows: u32,
     /// `[layers]`: distinct experts, ascending.
     pub experts: Vec<Vec<u32>>,
+    /// `[layers]`: what they were expected to ask for, row after row; empty where nobody forecast.
+    pub expected: Vec<Vec<Candidate>>,
 }
 
 /// The generated passes of a trace, in order.
@@ -128,7 +172,7 @@ impl Trace {
         self.figures.add(token);
         let layers = token.choices.chunks_exact(self.shape.choices as usize);
         if self.last.replace(token.pass) != Some(token.pass) || self.passes.is_empty() {
-            self.passes.push(Pass { rows: 0, experts: vec![Vec::new(); layers.len()] });
+            self.passes.push(Pass { rows: 0, experts: vec![Vec::new(); layers.len()], expected: Vec::new() });
         }
         let Some(pass) = self.passes.last_mut() else { return };
         pass.rows += 1;
@@ -136,6 +180,11 @@ impl Trace {
             experts.extend(chosen.iter().map(|&expert| u32::from(expert)));
             experts.sort_unstable();
             experts.dedup();
+        }
+        if let Some(expected) = &token.expected {
+            pass.expected.resize(pass.experts.len(), Vec::new());
+            let layers = expected.layers(self.shape.choices as usize);
+            pass.expected.iter_mut().zip(layers).for_each(|(all, row)| all.extend(row));
         }
     }
 }

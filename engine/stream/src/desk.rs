@@ -22,7 +22,7 @@ enum Progress {
 
 /// The desk; `J` is what a lane needs to make a read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Desk<J> {
+pub struct Desk<J> {
     queue: VecDeque<(ExpertId, J)>,
     /// Reads that come after all in the queue.
     late: VecDeque<(ExpertId, J)>,

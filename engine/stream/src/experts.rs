@@ -107,10 +107,7 @@ impl ExpertCache {
         let layers = geometry.layers.len() as u32 + u32::from(checkpoint.has_mtp());
         let policy = Box::new(Clock::new(options.slots as usize));
         let source = options.source.unwrap_or_else(|| checkpoint.clone());
-        let lookahead = LookaheadOptions {
-            reserve: options.lookahead.reserve.min(options.slots as usize / SPARED_SHARE),
-            ..options.lookahead
-        };
+        let lookahead = options.lookahead.within(options.slots as usize);
         let lanes_ahead = Lanes::new(LaneCounts::new(lookahead.lanes, lookahead.lanes)?);
         Ok(ExpertCache {
             table: SlotTable::new(layers, geometry.experts, options.slots, policy),
@@ -167,7 +164,7 @@ impl ExpertCache {
 
     /// Whether forecasts are of use.
     pub fn looks_ahead(&self) -> bool {
-        self.lookahead.on && self.lookahead.reserve > 0
+        self.lookahead.reads()
     }
 
     /// What became of records that were read early.
@@ -220,11 +217,8 @@ impl ExpertCache {
     /// # Errors
     /// When the device gives no slot, or the system no thread.
     pub fn forecast(&mut self, layer: u32, candidates: &[Candidate]) -> Result<()> {
-        let mut likely: Vec<Candidate> =
-            candidates.iter().copied().filter(|c| c.margin >= self.lookahead.margin).collect();
-        likely.sort_by(|a, b| b.margin.total_cmp(&a.margin).then(a.expert.cmp(&b.expert)));
         let mut issued = 0;
-        for Candidate { expert, .. } in likely {
+        for Candidate { expert, .. } in self.lookahead.likely(candidates) {
             let id = ExpertId { layer, expert };
             if issued == self.lookahead.per_layer || self.tickets.waiting() >= self.lookahead.reserve {
                 break;
@@ -534,9 +528,6 @@ pub(crate) fn check(checkpoint: &Checkpoint, id: ExpertId, record: &[u8]) -> Res
     check_record(checkpoint.expert_layout(), record).map_err(|bad| checkpoint.bad_record(layer, id.expert, bad))?;
     Ok(checkpoint.check_packed(layer, id.expert, record)?)
 }
-
-/// A pool spares one slot of so many for records that are read early.
-const SPARED_SHARE: usize = 8;
 
 /// Cuts a slot into its pieces, to be read independently of one another.
 pub(crate) fn carve<'a>(slot: &'a mut [u8], pieces: &[Piece], reads: &mut Vec<Read<'a>>) -> Result<()> {

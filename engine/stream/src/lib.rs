@@ -29,6 +29,7 @@ mod tickets;
 mod uses;
 
 pub use counters::{Counters, ExpertCounters, NgramCounters};
+pub use desk::Desk;
 pub use error::{Error, Result};
 pub use experts::{Candidate, ExpertCache, ExpertOptions};
 pub use lanes::{Lane, LaneCounts, Lanes};
@@ -43,4 +44,5 @@ pub use slots::{Claim, ExpertId, Miss, SlotTable};
 pub use source::RecordSource;
 pub use store::{Store, StoreOptions};
 pub use throttle::DiskPace;
+pub use tickets::{Ticket, Tickets};
 pub use uses::{HotExpert, Uses};

@@ -14,7 +14,7 @@ use ss_checkpoint::{Checkpoint, Piece};
 use crate::desk::Desk;
 use crate::experts::{carve, check};
 use crate::ram::{RamRecords, Room};
-use crate::{ExpertId, Lane, Lanes, RecordSource, Result};
+use crate::{Candidate, ExpertId, Lane, Lanes, RecordSource, Result};
 
 /// How records are read early.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,6 +36,28 @@ impl Default for LookaheadOptions {
     /// The figures of engine.md 5.6.
     fn default() -> Self {
         LookaheadOptions { on: true, margin: 0.062, per_layer: 16, lanes: 16, reserve: 64 }
+    }
+}
+
+/// A pool spares one slot of so many for records that are read early.
+const SPARED_SHARE: usize = 8;
+
+impl LookaheadOptions {
+    /// The same with no more slots than a pool of so many spares.
+    pub fn within(self, slots: usize) -> Self {
+        LookaheadOptions { reserve: self.reserve.min(slots / SPARED_SHARE), ..self }
+    }
+
+    /// Whether anything is read early.
+    pub fn reads(&self) -> bool {
+        self.on && self.reserve > 0
+    }
+
+    /// The candidates that are worth a read, in the order in which they are asked for.
+    pub fn likely(&self, candidates: &[Candidate]) -> Vec<Candidate> {
+        let mut likely: Vec<Candidate> = candidates.iter().copied().filter(|c| c.margin >= self.margin).collect();
+        likely.sort_by(|a, b| b.margin.total_cmp(&a.margin).then(a.expert.cmp(&b.expert)));
+        likely
     }
 }
 

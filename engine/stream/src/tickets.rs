@@ -11,7 +11,8 @@ use crate::{ExpertId, LookaheadCounters, SlotTable};
 
 /// An expert read early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Ticket {
+pub struct Ticket {
+    /// Where its record goes.
     pub slot: u32,
     /// Whether it has an entry already.
     pub admitted: bool,
@@ -23,8 +24,10 @@ pub(crate) struct Ticket {
 
 /// Experts that are read early, or were and have not been chosen yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Tickets {
+pub struct Tickets {
+    /// Those whose layer has not chosen yet, and those whose reads have not ended.
     pub open: BTreeMap<ExpertId, Ticket>,
+    /// How tickets ended so far.
     pub counters: LookaheadCounters,
     /// Records of the hot set that were read.
     pub warmed: u64,

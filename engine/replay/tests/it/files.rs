@@ -2,20 +2,25 @@
 
 use std::path::PathBuf;
 
-use ss_replay::{Shape, Token, TraceReader, TraceWriter};
+use ss_replay::{Expected, NO_EXPERT, Shape, Token, TraceReader, TraceWriter};
 use tempfile::TempDir;
 
-use crate::{Random, token};
+use crate::{Random, expected, token};
 
 const SHAPE: Shape = Shape { layers: 3, experts: 16, choices: 4, record_bytes: 1 << 33 };
-/// Bytes in front of the first token, and of a token.
+/// Bytes in front of the first token, of a prompt's token, and of a generated one.
 const HEADER: usize = 32;
 const TOKEN: usize = 12 + 12 * 6;
+const GENERATED: usize = TOKEN + 12 * 6;
 
 fn tokens(count: u32) -> Vec<Token> {
     let mut random = Random(3);
     let choices = |random: &mut Random| (0..SHAPE.layers).flat_map(|_| random.experts(SHAPE)).collect::<Vec<_>>();
-    let made = |number: u32| Token { generated: number > 1, ..token(number, &choices(&mut random)) };
+    let made = |number: u32| {
+        let (chosen, ahead) = (choices(&mut random), choices(&mut random));
+        let expected = expected(SHAPE, &ahead[4..]).filter(|_| number > 1);
+        Token { generated: number > 1, expected, ..token(number, &chosen) }
+    };
     (0..count).map(made).collect()
 }
 
@@ -32,7 +37,7 @@ fn written(count: u32) -> (TempDir, PathBuf) {
 #[test]
 fn what_was_written_comes_back() {
     let (_place, path) = written(20);
-    assert_eq!(std::fs::metadata(&path).unwrap().len() as usize, HEADER + 20 * TOKEN);
+    assert_eq!(std::fs::metadata(&path).unwrap().len() as usize, HEADER + 2 * TOKEN + 18 * GENERATED);
     let mut reader = TraceReader::open(&path).unwrap();
     assert_eq!(reader.shape(), SHAPE);
     for token in tokens(20) {
@@ -42,12 +47,50 @@ fn what_was_written_comes_back() {
     assert!(!reader.was_cut());
     let trace = TraceReader::open(&path).unwrap().read().unwrap();
     assert_eq!((trace.tokens(), trace.prompt_rows), (18, 2));
+    assert!(reader.require_forecasts().is_ok());
+    let layers = &trace.passes[0].expected;
+    assert_eq!(layers.iter().map(Vec::len).collect::<Vec<_>>(), [0, 4, 4]);
+    assert_eq!(layers[2].iter().map(|candidate| candidate.margin).collect::<Vec<_>>(), [3.0, 2.0, 1.0, 0.0]);
+}
+
+#[test]
+fn a_generated_token_without_forecasts_says_that_it_has_none() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("trace");
+    let mut writer = TraceWriter::create(&path, SHAPE).unwrap();
+    writer.push(&Token { expected: None, ..tokens(3)[2].clone() }).unwrap();
+    writer.flush().unwrap();
+    let read = TraceReader::open(&path).unwrap().next_token().unwrap().unwrap();
+    let Expected { experts, margins } = read.expected.unwrap();
+    assert_eq!((experts, margins), (vec![NO_EXPERT; 12], vec![0.0; 12]));
+}
+
+#[test]
+fn a_file_of_version_1_is_read_and_says_that_it_has_no_forecasts() {
+    let (_place, path) = written(5);
+    let mut bytes = std::fs::read(&path).unwrap();
+    put(&mut bytes, 8, 1);
+    // Only generated tokens had something added.
+    for number in (2..5).rev() {
+        let end = HEADER + 2 * TOKEN + (number - 1) * GENERATED;
+        bytes.drain(end - (GENERATED - TOKEN)..end);
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let mut reader = TraceReader::open(&path).unwrap();
+    for token in tokens(5) {
+        assert_eq!(reader.next_token().unwrap(), Some(Token { expected: None, ..token }));
+    }
+    assert_eq!(reader.next_token().unwrap(), None);
+    assert!(!reader.was_cut());
+    let error = reader.require_forecasts().unwrap_err().to_string();
+    assert!(error.contains("is a trace of version 1, which holds no forecasts"), "{error}");
+    assert!(error.contains("write it again with `ss run --trace-experts`"), "{error}");
 }
 
 #[test]
 fn a_thousand_tokens_of_the_released_model_stay_small() {
     let released = Shape { layers: 48, experts: 512, choices: 10, record_bytes: 0 };
-    assert!(1000 * (12 + 6 * released.of_token()) < 10_000_000);
+    assert!(1000 * (12 + 2 * 6 * released.of_token()) < 10_000_000);
 }
 
 #[test]
@@ -56,7 +99,9 @@ fn a_file_cut_anywhere_is_read_up_to_its_last_whole_token() {
     let bytes = std::fs::read(&path).unwrap();
     for length in HEADER..bytes.len() {
         std::fs::write(&path, &bytes[..length]).unwrap();
-        let (whole, rest) = ((length - HEADER) / TOKEN, (length - HEADER) % TOKEN);
+        let ends = [TOKEN, 2 * TOKEN, 2 * TOKEN + GENERATED].map(|end| HEADER + end);
+        let whole = ends.iter().filter(|end| **end <= length).count();
+        let rest = length - whole.checked_sub(1).map_or(HEADER, |last| ends[last]);
         let mut reader = TraceReader::open(&path).unwrap();
         let mut read = 0;
         while reader.next_token().unwrap().is_some() {
@@ -90,7 +135,7 @@ fn hostile_files_are_refused_in_one_sentence() {
         (refused(|bytes| bytes.clear()), "does not begin with `ss-trace`".to_owned()),
         (refused(|bytes| bytes.truncate(20)), "it ends after 20 bytes".to_owned()),
         (refused(|bytes| bytes[3] = b'x'), "does not begin with `ss-trace`".to_owned()),
-        (refused(|bytes| put(bytes, 8, 2)), "its version is 2, this program reads 1".to_owned()),
+        (refused(|bytes| put(bytes, 8, 3)), "its version is 3, this program reads 1 and 2".to_owned()),
         (refused(|bytes| put(bytes, 12, u32::MAX)), "4294967295 layers of 16 experts, 4 a token".to_owned()),
         (refused(|bytes| put(bytes, 16, 0)), "3 layers of 0 experts".to_owned()),
         (refused(|bytes| put(bytes, 20, 17)), "17 a token".to_owned()),
@@ -99,6 +144,10 @@ fn hostile_files_are_refused_in_one_sentence() {
         (refused(|bytes| put(bytes, HEADER + 8, 2)), damaged("is of kind 2, expected 0 or 1")),
         (refused(|bytes| put(bytes, first_choice, 16)), damaged("chose expert 16 in layer 0, which has 16")),
         (refused(|bytes| put(bytes, first_choice + 8, 5 << 16 | 5)), damaged("chose expert 5 twice in layer 1")),
+        (
+            refused(|bytes| put(bytes, HEADER + 3 * TOKEN + 8, 7 << 16 | 16)),
+            "is damaged: its token 2 was expected to choose expert 16 in layer 1, which has 16;".to_owned(),
+        ),
         (refused(|bytes| bytes.truncate(HEADER + 2 * TOKEN)), "holds no token of a reply".to_owned()),
     ] {
         assert!(text.contains(&part), "{part}: {text}");

@@ -1,9 +1,10 @@
 //! Traces and their replay, from outside; each module holds one promise.
 
 mod files;
+mod lookahead;
 mod policies;
 
-use ss_replay::{Shape, Token, Trace};
+use ss_replay::{Expected, NO_EXPERT, Shape, Token, Trace};
 
 /// Random numbers that are the same in every run (splitmix64).
 struct Random(u64);
@@ -34,7 +35,14 @@ impl Random {
 /// A generated token with these choices.
 fn token(pass: u32, choices: &[u16]) -> Token {
     let (choices, margins) = (choices.to_vec(), vec![0.5; choices.len()]);
-    Token { pass, position: pass, generated: true, choices, margins }
+    Token { pass, position: pass, generated: true, choices, margins, expected: None }
+}
+
+/// What all layers but the first are expected to choose, each choice a logit above the one behind it.
+fn expected(shape: Shape, experts: &[u16]) -> Option<Expected> {
+    let first = vec![NO_EXPERT; shape.choices as usize];
+    let margins = (0..shape.layers).flat_map(|_| (0..shape.choices).rev().map(|place| place as f32));
+    Some(Expected { experts: [first, experts.to_vec()].concat(), margins: margins.collect() })
 }
 
 /// Tokens of one layer, a pass each.
