@@ -264,6 +264,16 @@ pub(crate) struct Key {
     pub(crate) constants: Vec<(&'static str, u32)>,
 }
 
+impl Key {
+    /// The kernel and the shape of its first weight, which tells what it is used for.
+    fn label(&self) -> String {
+        match self.weights.first() {
+            Some(WeightKey { matrix, .. }) => format!("{} {}x{}", self.kernel, matrix.rows, matrix.cols),
+            None => self.kernel.to_owned(),
+        }
+    }
+}
+
 /// A module that replaces a kernel's WGSL: same bindings, same immediates, an entry point `main`.
 pub(crate) struct Replacement {
     pub(crate) module: wgpu::ShaderModule,
@@ -300,6 +310,8 @@ pub(crate) struct Binding {
 /// A pipeline, ready to be dispatched.
 pub(crate) struct Pipeline {
     pub(crate) raw: wgpu::ComputePipeline,
+    /// What its time is counted under.
+    pub(crate) label: Arc<str>,
     /// Layout of group 0: inputs, outputs and weights. The pool, if there is one, is group 1.
     pub(crate) arguments: wgpu::BindGroupLayout,
     /// Bindings of group 0, in order.
@@ -419,7 +431,7 @@ impl Registry {
         let invalid = pollster::block_on(invalid.pop());
         match invalid.or(pollster::block_on(internal.pop())) {
             Some(error) => Err(Error::Refused(format!("kernel {key:?} does not build: {error}"))),
-            None => Ok(Pipeline { raw, arguments, bindings }),
+            None => Ok(Pipeline { raw, label: key.label().into(), arguments, bindings }),
         }
     }
 }
