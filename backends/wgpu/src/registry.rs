@@ -179,6 +179,8 @@ pub(crate) struct WeightKey {
     pub(crate) tile: GemmTile,
     /// Where it lies in an expert record; none: in buffers of its own.
     pub(crate) place: Option<Place>,
+    /// Whether it is two of one shape in buffers of their own.
+    pub(crate) halves: bool,
 }
 
 /// Where a projection lies in its expert record.
@@ -540,6 +542,7 @@ fn holder_part(weight: &WeightKey) -> &'static Part {
     let format = weight_part(weight.matrix).file;
     match weight.place {
         Some(_) => &parts::SLOT_WEIGHT,
+        None if weight.halves => &parts::BOUND_HALVES,
         None if weight.matrix.format.is_affine() => &parts::BOUND_AFFINE,
         None if format == parts::WEIGHT_LOOSE.file => &parts::BOUND_WORDS,
         None => &parts::BOUND_QUADS,
