@@ -60,6 +60,8 @@ model "$FEW"
 # Decode, resident: submissions, time of a token, flat in layers and in context.
 section decode-few bench --model "$DIR/made-$FEW" --slots all -p 0 -n 256 -d 0,2100 -r 3 --profile
 section decode-deep bench --model "$DIR/made-$FEW" --slots all -p 0 -n 128 -d 4096,32768,131072 -r 2 --prefill-pass 2048
+# Where its time goes, kernel by kernel.
+section kernels bench --model "$DIR/made-$FEW" --slots all -p 0 -n 256 -d 2100 -r 3 --profile-kernels
 # Prompts, resident.
 section prompt bench --model "$DIR/made-$FEW" --slots all -p 2048,8192 -n 0 -r 2 --prefill-pass 2048 --profile
 section prompt-plain bench --model "$DIR/made-$FEW" --slots all -p 2048 -n 0 -r 2 --prefill-pass 2048 --matrix-units off

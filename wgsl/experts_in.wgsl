@@ -9,6 +9,7 @@
 
 override HIDDEN: u32 = gate_COLS;
 override INNER: u32 = gate_ROWS;
+override SHARED: u32 = shared_gate_ROWS;
 
 fn gate_input(pair: u32, quad: u32) -> vec4<f32> {
     return inputs(pair / task.choices, quad);
@@ -38,6 +39,37 @@ fn routed(pair: u32, tile: u32, thread: u32) {
         if output < up_ROWS {
             let at = pair * up_ROWS + output;
             out[at] = silu(out[at]) * up_sum(i, 0u);
+        }
+    }
+}
+
+fn shared_gate_input(row: u32, quad: u32) -> vec4<f32> {
+    return inputs(row, quad);
+}
+
+fn shared_up_input(row: u32, quad: u32) -> vec4<f32> {
+    return inputs(row, quad);
+}
+
+// Gate and up have the same tiles; the gate waits in `shared_out` for the thread that wrote it.
+fn shared_expert(row: u32, tile: u32, thread: u32) {
+    if tile * shared_gate_TILE >= shared_gate_ROWS {
+        return;
+    }
+    shared_gate_multiply(tile, shared_gate_ROWS, row, 1u, thread);
+    for (var i = thread; i < shared_gate_TILE; i += THREADS) {
+        let output = shared_gate_output(tile, i);
+        if output < shared_gate_ROWS {
+            let at = row * shared_gate_ROWS + output;
+            shared_out[at] = shared_gate_sum(i, 0u);
+        }
+    }
+    shared_up_multiply(tile, shared_up_ROWS, row, 1u, thread);
+    for (var i = thread; i < shared_up_TILE; i += THREADS) {
+        let output = shared_up_output(tile, i);
+        if output < shared_up_ROWS {
+            let at = row * shared_up_ROWS + output;
+            shared_out[at] = silu(shared_out[at]) * shared_up_sum(i, 0u);
         }
     }
 }

@@ -4,12 +4,13 @@
 //
 //     out[p, o] = silu(pair(o) . u[row]) * (pair(INNER + o) . u[row])
 //
-// and the same for the shared expert (`experts_in_shared.wgsl`).
+// and the same for the shared expert (`experts_in_shared.wgsl`), whose gate and up are one weight too.
 //
 // Row invariance: see `gemv_weight.wgsl`. Pair, slot and chunk enter no sum; a pair is multiplied alone.
 
 override HIDDEN: u32 = pair_COLS;
 override INNER: u32 = pair_ROWS / 2u;
+override SHARED: u32 = shared_ROWS / 2u;
 
 fn pair_input(pair: u32, quad: u32) -> vec4<f32> {
     return inputs(pair / task.choices, quad);
@@ -26,6 +27,23 @@ fn routed(pair: u32, tile: u32, thread: u32) {
         let output = tile * pair_TEAMS + i;
         if output < INNER {
             out[pair * INNER + output] = silu(pair_sum(2u * i, 0u)) * pair_sum(2u * i + 1u, 0u);
+        }
+    }
+}
+
+fn shared_input(row: u32, quad: u32) -> vec4<f32> {
+    return inputs(row, quad);
+}
+
+fn shared_expert(row: u32, tile: u32, thread: u32) {
+    if tile * shared_TEAMS >= SHARED {
+        return;
+    }
+    shared_multiply(tile, shared_ROWS, row, 1u, thread);
+    for (var i = thread; i < shared_TEAMS; i += THREADS) {
+        let output = tile * shared_TEAMS + i;
+        if output < SHARED {
+            shared_out[row * SHARED + output] = silu(shared_sum(2u * i, 0u)) * shared_sum(2u * i + 1u, 0u);
         }
     }
 }

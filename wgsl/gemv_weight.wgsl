@@ -88,39 +88,45 @@ fn W_fetch(tile: u32, end: u32, own: u32, unit: u32, last: u32) -> W_Units {
     );
 }
 
-// Adds the products of what was loaded at `unit` with inputs at `place`.
-fn W_add(sums: vec4<f32>, units: W_Units, unit: u32, last: u32, place: u32) -> vec4<f32> {
+// Adds the products of what was loaded at `unit` with inputs at `place`; `loads` is how many there are. Where a lane has few
+// of them they are made in a loop that turns what was loaded, and no compiler unrolls it, knowing nothing of `loads`: code
+// that runs once or twice takes longer to fetch than to run.
+fn W_add(sums: vec4<f32>, units: W_Units, unit: u32, last: u32, place: u32, loads: u32) -> vec4<f32> {
     var all = sums;
+    if W_SHARE < 4u || W_STEPS < 4u {
+        var left = units;
+        var x: Inputs;
+        for (var j = 0u; j < loads; j++) {
+            if j % W_SHARE == 0u {
+                x = W_take(place + j / W_SHARE * W_ROOM);
+            }
+            let sum = select(all.x, all.x + W_dot(left.first, x), unit + j / W_SHARE * W_LANES < last);
+            switch W_SHARE {
+                case 1u: {
+                    all.x = sum;
+                }
+                case 2u: {
+                    all = vec4<f32>(all.y, sum, 0.0, 0.0);
+                }
+                case 3u: {
+                    all = vec4<f32>(all.y, all.z, sum, 0.0);
+                }
+                default: {
+                    all = vec4<f32>(all.y, all.z, all.w, sum);
+                }
+            }
+            left = W_Units(left.second, left.third, left.fourth, left.first);
+        }
+        return all;
+    }
     if unit >= last {
         return all;
     }
     let x = W_take(place);
     all.x += W_dot(units.first, x);
-    if W_SHARE > 1u {
-        all.y += W_dot(units.second, x);
-    }
-    if W_SHARE > 2u {
-        all.z += W_dot(units.third, x);
-    }
-    if W_SHARE > 3u {
-        all.w += W_dot(units.fourth, x);
-    }
-    if W_SHARE == 2u && unit + W_LANES < last {
-        let y = W_take(place + W_ROOM);
-        all.x += W_dot(units.third, y);
-        all.y += W_dot(units.fourth, y);
-    }
-    if W_SHARE == 1u {
-        if unit + W_LANES < last {
-            all.x += W_dot(units.second, W_take(place + W_ROOM));
-        }
-        if unit + 2u * W_LANES < last {
-            all.x += W_dot(units.third, W_take(place + 2u * W_ROOM));
-        }
-        if unit + 3u * W_LANES < last {
-            all.x += W_dot(units.fourth, W_take(place + 3u * W_ROOM));
-        }
-    }
+    all.y += W_dot(units.second, x);
+    all.z += W_dot(units.third, x);
+    all.w += W_dot(units.fourth, x);
     return all;
 }
 
@@ -134,6 +140,8 @@ fn W_multiply(tile: u32, end: u32, first_row: u32, rows: u32, thread: u32) {
 fn W_multiply_part(tile: u32, end: u32, first: u32, last: u32, first_row: u32, rows: u32, thread: u32) {
     let lane = thread % W_LANES;
     let own = thread / W_LANES * W_OUTPUTS;
+    // Rows are fewer than 2^31: this adds nothing, which compilers cannot know.
+    let loads = W_SHARE * W_AHEAD + (first_row >> 31u);
     for (var r = 0u; r < rows; r++) {
         var sums = vec4<f32>();
         var more = vec4<f32>();
@@ -147,10 +155,10 @@ fn W_multiply_part(tile: u32, end: u32, first: u32, last: u32, first_row: u32, r
                 let place = step * W_ROOM + lane;
                 let units = next;
                 next = W_fetch(tile, end, own, unit + W_AHEAD * W_LANES, last);
-                sums = W_add(sums, units, unit, last, place);
+                sums = W_add(sums, units, unit, last, place, loads);
                 if W_OUTPUTS > 4u {
                     let others = W_fetch(tile, end, own + 4u, unit, last);
-                    more = W_add(more, others, unit, last, place);
+                    more = W_add(more, others, unit, last, place, loads);
                 }
             }
         }

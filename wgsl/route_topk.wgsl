@@ -7,13 +7,13 @@
 // no expert below it is chosen; each of the few others counts those of them that precede it. The order is total: it does
 // not matter in which order these few are put down.
 //
-// Row invariance: a workgroup has a row; the softmax adds in the order of the choices.
+// The kernel has THREADS threads in a workgroup, at least 64, and says where logits lie: `logit(at)` is one of [rows, EXPERTS].
+//
+// Row invariance: a workgroup has one row at a time; the softmax adds in the order of the choices.
 
-override THREADS: u32; // of a workgroup, at least 64
 override EXPERTS: u32; // at most 1024
 override CHOICES: u32; // at most 16
 
-@group(0) @binding(0) var<storage, read> logits: array<f32>; // [rows, EXPERTS]
 @group(0) @binding(1) var<storage, read_write> experts: array<u32>; // [rows, CHOICES]
 @group(0) @binding(2) var<storage, read_write> weights: array<f32>; // [rows, CHOICES]
 
@@ -30,7 +30,7 @@ var<workgroup> chosen: array<f32, CHOICES>;
 // Finds the edge.
 fn bound(row: u32, thread: u32) {
     for (var expert = thread; expert < EXPERTS; expert += THREADS) {
-        keys[expert] = order_of(logits[row * EXPERTS + expert]);
+        keys[expert] = order_of(logit(row * EXPERTS + expert));
     }
     if thread == 0u {
         atomicStore(&count, 0u);
@@ -78,7 +78,7 @@ fn choose(row: u32, thread: u32) {
         if before < CHOICES {
             experts[row * CHOICES + before] = expert;
             picked[before] = expert;
-            chosen[before] = logits[row * EXPERTS + expert];
+            chosen[before] = logit(row * EXPERTS + expert);
         }
     }
     workgroupBarrier();

@@ -20,6 +20,8 @@ override ROW: u32 = HEAD + 2u * TOP; // words of a row of `out`
 const NONE = 0xffffffffu;
 const HEAD = 4u;
 const BINS = 256u;
+const SPAN = 16u; // bins that are added up first
+const SPANS = 16u;
 const UNRANKED = 2u; // flag: more ids reach the floor than can be ranked
 const INFINITY = 0x7f800000u;
 const MINUS_INFINITY = 0xff800000u;
@@ -29,10 +31,10 @@ const MINUS_INFINITY = 0xff800000u;
 @group(0) @binding(2) var<storage, read_write> out: array<u32>; // [rows, HEAD + 2 TOP]
 
 var<workgroup> bins: array<atomic<u32>, BINS>;
+var<workgroup> spans: array<u32, SPANS>; // keys in each SPAN bins
 var<workgroup> edge_found: vec2<u32>; // digit, and peaks of it that are wanted
 var<workgroup> high_blocks: array<u32, ROOM>; // blocks whose peak reaches the floor
-var<workgroup> high_keys: array<u32, ROOM>; // ids that reach it
-var<workgroup> high_ids: array<u32, ROOM>;
+var<workgroup> high: array<vec2<u32>, ROOM>; // ids that reach it, each behind its key
 var<workgroup> blocks_found: atomic<u32>;
 var<workgroup> ids_found: atomic<u32>;
 var<workgroup> flags: atomic<u32>;
@@ -57,9 +59,20 @@ fn narrow(edge: Edge, shift: u32, begin: u32, thread: u32) -> Edge {
         }
     }
     workgroupBarrier();
+    for (var span = thread; span < SPANS; span += THREADS) {
+        var all = 0u;
+        for (var i = 0u; i < SPAN; i++) {
+            all += atomicLoad(&bins[span * SPAN + i]);
+        }
+        spans[span] = all;
+    }
+    workgroupBarrier();
     for (var bin = thread; bin < BINS; bin += THREADS) {
         var above = 0u;
-        for (var higher = bin + 1u; higher < BINS; higher++) {
+        for (var span = bin / SPAN + 1u; span < SPANS; span++) {
+            above += spans[span];
+        }
+        for (var higher = bin + 1u; higher < (bin / SPAN + 1u) * SPAN; higher++) {
             above += atomicLoad(&bins[higher]);
         }
         if above < edge.left && edge.left <= above + atomicLoad(&bins[bin]) {
@@ -83,6 +96,39 @@ fn floor_of(begin: u32, thread: u32) -> u32 {
     return max(edge.key, 1u);
 }
 
+// Id `i` of the highest blocks; past the last none that there is.
+fn high_id(i: u32, wanted: u32) -> u32 {
+    let id = high_blocks[min(i, wanted - 1u) / BLOCK] + i % BLOCK * BLOCKS;
+    return select(VOCAB, id, i < wanted);
+}
+
+fn four_ids(i: u32, wanted: u32) -> vec4<u32> {
+    return vec4<u32>(
+        high_id(i, wanted),
+        high_id(i + THREADS, wanted),
+        high_id(i + 2u * THREADS, wanted),
+        high_id(i + 3u * THREADS, wanted),
+    );
+}
+
+// The keys of four ids; 0 for one that there is not.
+fn four_keys(row: u32, ids: vec4<u32>) -> vec4<u32> {
+    let at = vec4<u32>(row * VOCAB) + min(ids, vec4<u32>(VOCAB - 1u));
+    let bits = vec4<u32>(adjusted[at.x], adjusted[at.y], adjusted[at.z], adjusted[at.w]);
+    let keys_of = vec4<u32>(key_of(bits.x), key_of(bits.y), key_of(bits.z), key_of(bits.w));
+    return select(vec4<u32>(), keys_of, ids < vec4<u32>(VOCAB));
+}
+
+fn keep(key: u32, id: u32, floor: u32) {
+    if key < floor {
+        return;
+    }
+    let place = atomicAdd(&ids_found, 1u);
+    if place < ROOM {
+        high[place] = vec2<u32>(key, id);
+    }
+}
+
 // Gathers the ids at or above the floor; how many there are, or more than ROOM.
 fn gather(row: u32, floor: u32, thread: u32) -> u32 {
     for (var block = thread; block < BLOCKS; block += THREADS) {
@@ -95,17 +141,16 @@ fn gather(row: u32, floor: u32, thread: u32) -> u32 {
     }
     workgroupBarrier();
     let blocks = atomicLoad(&blocks_found);
-    for (var i = thread; i < min(blocks, ROOM) * BLOCK; i += THREADS) {
-        let id = high_blocks[i / BLOCK] + i % BLOCK * BLOCKS;
-        if id < VOCAB {
-            let key = key_of(adjusted[row * VOCAB + id]);
-            if key >= floor {
-                let place = atomicAdd(&ids_found, 1u);
-                if place < ROOM {
-                    high_keys[place] = key;
-                    high_ids[place] = id;
-                }
-            }
+    // Eight at once, since each is a load that all else waits for.
+    let wanted = min(blocks, ROOM) * BLOCK;
+    for (var i = thread; i < wanted; i += 8u * THREADS) {
+        let first = four_ids(i, wanted);
+        let second = four_ids(i + 4u * THREADS, wanted);
+        let keys_of_first = four_keys(row, first);
+        let keys_of_second = four_keys(row, second);
+        for (var j = 0u; j < 4u; j++) {
+            keep(keys_of_first[j], first[j], floor);
+            keep(keys_of_second[j], second[j], floor);
         }
     }
     workgroupBarrier();
@@ -117,16 +162,15 @@ fn gather(row: u32, floor: u32, thread: u32) -> u32 {
 fn list(row: u32, gathered: u32, thread: u32) {
     let places = row * ROW + HEAD;
     for (var i = thread; i < gathered; i += THREADS) {
-        let key = high_keys[i];
-        let id = high_ids[i];
+        let own = high[i];
         var place = 0u;
         for (var j = 0u; j < gathered; j++) {
-            let other = high_keys[j];
-            place += u32(other > key || (other == key && high_ids[j] < id));
+            let other = high[j];
+            place += u32(other.x > own.x || (other.x == own.x && other.y < own.y));
         }
         if place < TOP {
-            out[places + 2u * place] = adjusted[row * VOCAB + id];
-            out[places + 2u * place + 1u] = id;
+            out[places + 2u * place] = adjusted[row * VOCAB + own.y];
+            out[places + 2u * place + 1u] = own.y;
         }
     }
     for (var place = gathered + thread; place < TOP; place += THREADS) {

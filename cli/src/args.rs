@@ -357,6 +357,10 @@ pub struct BenchArgs {
     /// Show where the time went: device busy, disk, encoding, other work of the host, idle; timing takes a little of it
     #[arg(long, help_heading = "Output", value_parser = BoolishValueParser::new())]
     pub profile: bool,
+    /// Show the device's time by kernel, too, where the adapter can tell. A mark is made behind every dispatch, which slows the
+    /// rows themselves
+    #[arg(long, help_heading = "Output", value_parser = BoolishValueParser::new())]
+    pub profile_kernels: bool,
     /// Print the figures as JSON; the table goes to standard error then
     #[arg(long, help_heading = "Output", value_parser = BoolishValueParser::new())]
     pub json: bool,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail, ensure};
 use ss_backend::{Backend, DeviceKind};
 use ss_reference::Reference;
-use ss_wgpu::{AdapterChoice, AdapterFacts, WgpuBackend};
+use ss_wgpu::{AdapterChoice, AdapterFacts, Timed, WgpuBackend};
 
 use crate::args::{BackendChoice, DeviceArgs, MatrixUnits};
 use crate::cache::CacheFile;
@@ -40,6 +40,8 @@ pub enum Timing {
     Off,
     /// Yes, for a profile.
     On,
+    /// Each kernel too.
+    Kernels,
 }
 
 /// What the flags mean.
@@ -107,7 +109,11 @@ impl Device {
         };
         let cache = adapter.cache_name.as_deref().and_then(CacheFile::open);
         let mut options = ss_wgpu::Options::new(choice.clone());
-        options.timed = timing == Timing::On;
+        options.timed = match timing {
+            Timing::Off => Timed::Nothing,
+            Timing::On => Timed::Submissions,
+            Timing::Kernels => Timed::Kernels,
+        };
         options.matrix_units = match matrix_units {
             MatrixUnits::On => true,
             MatrixUnits::Auto => adapter.device.kind == DeviceKind::Hardware,

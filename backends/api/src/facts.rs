@@ -1,6 +1,7 @@
 //! Owns: what a device says of itself, and what it has done so far.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What kind of device runs the operations.
@@ -41,6 +42,15 @@ pub struct DeviceFacts {
     pub threads: usize,
 }
 
+/// What a kernel took so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelTime {
+    /// How often it was started.
+    pub calls: u64,
+    /// From the end of what ran before it to its own.
+    pub time: Duration,
+}
+
 /// What a device has done since it was opened.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
@@ -62,4 +72,6 @@ pub struct Counters {
     pub encoding: Duration,
     /// Time on the device by stage; empty where the device keeps none.
     pub stages: BTreeMap<&'static str, Duration>,
+    /// Time on the device by kernel, within that of the stages; empty where kernels are not timed.
+    pub kernels: BTreeMap<Arc<str>, KernelTime>,
 }

@@ -20,7 +20,7 @@ pub use arithmetic::{Arithmetic, Form, Rows};
 pub use backend::{Backend, Readback, Steps, Submission};
 pub use buffer::{Buffer, Memory};
 pub use error::{Error, Result};
-pub use facts::{Counters, DeviceFacts, DeviceKind};
+pub use facts::{Counters, DeviceFacts, DeviceKind, KernelTime};
 pub use format::{Format, Matrix, Part, RecordLayout, Scalar, Span};
 pub use op::{Linear, NONE, Op};
 pub use pool::{Pool, PoolMemory, SlotWriter};

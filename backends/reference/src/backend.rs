@@ -133,6 +133,7 @@ impl Backend for Reference {
             in_flight: progress.stages.values().sum(),
             encoding: Duration::ZERO,
             stages: progress.stages.iter().map(|(stage, time)| (stage.name(), *time)).collect(),
+            kernels: BTreeMap::new(),
         }
     }
 

@@ -28,6 +28,10 @@ pub(crate) struct Ahead {
     /// Scratch buffers that the commands name.
     _scratch: Vec<Arc<Block>>,
     clock: Option<Clock>,
+    /// Labels of the dispatches, where each is timed.
+    labels: Vec<Arc<str>>,
+    /// Dispatches that the clock sees.
+    timed: u32,
     /// Since its first part was handed over.
     flight: Option<Flight>,
     /// Once all is handed over.
@@ -72,6 +76,7 @@ impl Shared {
         let buffer = grids.is_some().then(|| self.grids_buffer()).transpose()?;
         let dispatches = all().count() as u32;
         let clock = self.take_clock(dispatches)?;
+        let labels = clock.as_ref().map_or_else(Vec::new, |clock| clock.labels(all()));
         let bytes = reads.iter().map(|wanted| wanted.bytes).sum();
         let read = (bytes > 0).then(|| self.take_readback(bytes)).transpose()?;
         let mut buffers = VecDeque::with_capacity(lists.len());
@@ -81,7 +86,7 @@ impl Shared {
             first = encode(&mut encoder, steps, Series { first, dispatches, grids: buffer.as_ref() }, clock.as_ref());
             if i + 1 == lists.len() {
                 if let Some(clock) = &clock {
-                    clock.resolve(&mut encoder);
+                    clock.resolve(&mut encoder, dispatches);
                 }
                 if let Some(block) = &read {
                     copy_out(&mut encoder, reads, block)?;
@@ -90,16 +95,17 @@ impl Shared {
             buffers.push_back(encoder.finish());
         }
         let scratch = self.scratch.held().into_iter().chain(self.tickets.held()).collect();
-        let dispatches = u64::from(dispatches);
         self.device.ledger.encoded(started);
         Ok(Ahead {
             parts: buffers,
             grids,
-            dispatches,
+            dispatches: u64::from(dispatches),
             read,
             bytes,
             _scratch: scratch,
             clock,
+            labels,
+            timed: dispatches,
             flight: None,
             submitted: None,
         })
@@ -138,7 +144,7 @@ impl Shared {
         self.forget(number);
         drop(work.flight);
         if let Some(clock) = work.clock {
-            self.device.ledger.busy.fetch_add(clock.measure(&self.device)?.as_nanos() as u64, Relaxed);
+            self.device.ledger.timed(&clock.measure(&self.device, work.timed)?, &work.labels);
             self.give_clock(clock);
         }
         work.read.map_or_else(|| Ok(Vec::new()), |block| self.read_out(block, work.bytes))

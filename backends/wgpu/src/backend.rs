@@ -15,7 +15,7 @@ use ss_backend::{
 
 use crate::adapter::AdapterChoice;
 use crate::ahead::{Ahead, copy_out};
-use crate::clock::Clock;
+use crate::clock::{Clock, Timed};
 use crate::device::{Block, Device};
 use crate::encoding::{Encoding, GRID_BYTES, MOST_DECIDED};
 use crate::groups::Groups;
@@ -47,8 +47,8 @@ pub struct Options {
     /// What [`WgpuBackend::pipeline_cache`] gave for this adapter earlier; damaged bytes count as none.
     pub pipeline_cache: Option<Vec<u8>>,
     /// Whether each submission is waited for and its time on the device counted, under [`WHOLE`](crate::WHOLE) among the
-    /// stages; for benches.
-    pub timed: bool,
+    /// stages and, where each kernel is timed, by kernel too; for benches.
+    pub timed: Timed,
 }
 
 impl Options {
@@ -63,7 +63,7 @@ impl Options {
             large_tiles: false,
             binding_bytes: None,
             pipeline_cache: None,
-            timed: false,
+            timed: Timed::Nothing,
         }
     }
 }
@@ -296,7 +296,7 @@ impl Shared {
         let mut encoder = self.device.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encode(&mut encoder, steps, Series { first: 0, dispatches: count, grids: buffer.as_ref() }, clock);
         if let Some(clock) = clock {
-            clock.resolve(&mut encoder);
+            clock.resolve(&mut encoder, count);
         }
         let commands = encoder.finish();
         self.device.ledger.encoded(started);
@@ -306,7 +306,7 @@ impl Shared {
         self.tickets.submitted();
         self.device.collect()?;
         if let Some(clock) = clock {
-            self.device.ledger.busy.fetch_add(clock.measure(&self.device)?.as_nanos() as u64, Relaxed);
+            self.device.ledger.timed(&clock.measure(&self.device, count)?, &clock.labels(dispatches()));
             self.device.ledger.flew(started);
         }
         self.device.ledger.dispatches.fetch_add(u64::from(count), Relaxed);
@@ -405,11 +405,15 @@ pub(crate) fn encode(
             continue;
         }
         let length = run.len() as u32;
-        let timestamp_writes = clock.and_then(|clock| clock.writes(number == 0, number + length == dispatches));
+        let timestamp_writes =
+            clock.and_then(|clock| clock.writes(number == 0, number + length == dispatches, dispatches));
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
         for step in run {
             if let Step::Dispatch(dispatch) = step {
                 dispatch.encode(&mut pass, Place { number, dispatches, grids });
+                if let Some(clock) = clock {
+                    clock.behind(&mut pass, number, dispatches);
+                }
                 number += 1;
             }
         }

@@ -10,6 +10,7 @@ use wgpu::Features;
 
 use crate::adapter::{AdapterChoice, AdapterFacts, chosen};
 use crate::cache;
+use crate::clock::Timed;
 use crate::encoding::QUAD_BYTES;
 use crate::ledger::{Charge, Ledger};
 use crate::registry::{Side, Units};
@@ -86,13 +87,12 @@ impl Drop for Block {
 
 impl Device {
     /// Opens the adapter that `choice` means; `cached` is what [`cache::sealed`] gave for it earlier.
-    pub(crate) fn open(choice: &AdapterChoice, cached: Option<&[u8]>, timed: bool) -> Result<Self> {
+    pub(crate) fn open(choice: &AdapterChoice, cached: Option<&[u8]>, timed: Timed) -> Result<Self> {
         let (adapter, facts) = chosen(choice)?;
         let units = matrix_units(&facts, adapter.features());
         let vulkan = facts.api == wgpu::Backend::Vulkan.to_str();
         let (facts, limits) = (facts.device, adapter.limits());
-        let timing = if timed { crate::clock::FEATURES } else { Features::empty() };
-        let wanted = adapter.features() & (BUFFER_ARRAYS | Features::PIPELINE_CACHE | timing);
+        let wanted = adapter.features() & (BUFFER_ARRAYS | Features::PIPELINE_CACHE | timed.features());
         // Arrays need all of their features.
         let wanted = if wanted.contains(BUFFER_ARRAYS) { wanted } else { wanted - BUFFER_ARRAYS };
         let wanted = match units {

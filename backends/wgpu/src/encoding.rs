@@ -66,6 +66,8 @@ pub(crate) struct Weight {
     pub(crate) tile: GemmTile,
     /// Where it lies in an expert record, if it is a projection of one.
     place: Option<Place>,
+    /// Whether it is two of one shape, the pieces of the second behind those of the first.
+    halves: bool,
 }
 
 /// Some rows of a weight, in pieces that a kernel can bind.
@@ -205,7 +207,17 @@ impl Encoding<'_> {
     /// A weight in these pieces, spread as it alone says.
     fn whole(&self, matrix: Matrix, pieces: Vec<View>) -> Weight {
         let tile = self.shared.tile;
-        Weight { matrix, pieces, outputs: None, spread: None, part: None, inputs: Inputs::F32, tile, place: None }
+        Weight {
+            matrix,
+            pieces,
+            outputs: None,
+            spread: None,
+            part: None,
+            inputs: Inputs::F32,
+            tile,
+            place: None,
+            halves: false,
+        }
     }
 
     /// Refuses a weight of another shape, and one outside the envelope.
@@ -379,12 +391,30 @@ impl Weight {
             scales_by: by(next.scales, place.scales, scales_at)?,
             biases_by: by(next.biases, place.biases, scales_at)?,
         });
-        let spread = Some(tuning::gemv_in_slot(matrix, 2));
+        let spread = Some(tuning::gemv_of_two(matrix));
         Some(Weight {
             matrix: Matrix { rows: matrix.rows.checked_mul(2)?, ..matrix },
             outputs: Some((2, matrix.rows)),
             spread,
             place: Some(Place { rest, ..place }),
+            ..self.clone()
+        })
+    }
+
+    /// Two weights in buffers of their own read as one of twice the outputs, as [`stacked`](Self::stacked) reads two
+    /// projections.
+    pub(crate) fn beside(&self, second: &Weight) -> Option<Weight> {
+        let matrix = self.matrix;
+        let whole = matrix.format.is_affine() && matrix.scale_bytes().is_multiple_of(WORD_BYTES);
+        if matrix != second.matrix || !whole || self.place.is_some() {
+            return None;
+        }
+        Some(Weight {
+            matrix: Matrix { rows: matrix.rows.checked_mul(2)?, ..matrix },
+            pieces: self.pieces.iter().chain(&second.pieces).cloned().collect(),
+            outputs: Some((2, matrix.rows)),
+            spread: Some(tuning::gemv_of_two(matrix)),
+            halves: true,
             ..self.clone()
         })
     }
@@ -436,8 +466,8 @@ impl Weight {
     }
 
     fn key(&self) -> WeightKey {
-        let &Weight { matrix, outputs, spread, part, inputs, tile, place, .. } = self;
-        WeightKey { matrix, outputs, spread, part, inputs, tile, place }
+        let &Weight { matrix, outputs, spread, part, inputs, tile, place, halves, .. } = self;
+        WeightKey { matrix, outputs, spread, part, inputs, tile, place, halves }
     }
 
     fn cut(&self, first: u32, rows: u32) -> Weight {

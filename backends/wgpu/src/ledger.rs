@@ -1,11 +1,15 @@
 //! Owns: the counts that a backend keeps of its own work.
 //! Invariants: bytes in use are added when memory is made and taken off when it is freed, by [`Charge`] alone.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use ss_backend::Counters;
+use parking_lot::Mutex;
+use ss_backend::{Counters, KernelTime};
+
+use crate::clock::Measured;
 
 /// Name of the one stage that is timed: everything that the device does.
 pub const WHOLE: &str = "device";
@@ -22,6 +26,8 @@ pub(crate) struct Ledger {
     /// Time in flight and time encoding beside nothing, in nanoseconds.
     pub(crate) in_flight: AtomicU64,
     pub(crate) encoding: AtomicU64,
+    /// Time of each kernel, if kernels are timed.
+    pub(crate) kernels: Mutex<BTreeMap<Arc<str>, KernelTime>>,
     /// Works that are handed over and not yet seen to be finished.
     pub(crate) flights: AtomicU64,
     memory: AtomicU64,
@@ -41,11 +47,23 @@ impl Ledger {
             in_flight: Duration::from_nanos(self.in_flight.load(Relaxed)),
             encoding: Duration::from_nanos(self.encoding.load(Relaxed)),
             stages: Some(self.busy.load(Relaxed)).filter(|&busy| busy > 0).map(stage).into_iter().collect(),
+            kernels: self.kernels.lock().clone(),
         }
     }
 }
 
 impl Ledger {
+    /// Counts what a clock found of a submission; the labels of its dispatches, if each was timed.
+    pub(crate) fn timed(&self, measured: &Measured, labels: &[Arc<str>]) {
+        self.busy.fetch_add(measured.whole.as_nanos() as u64, Relaxed);
+        let mut kernels = self.kernels.lock();
+        for (label, time) in labels.iter().zip(&measured.between) {
+            let kernel = kernels.entry(Arc::clone(label)).or_default();
+            kernel.calls += 1;
+            kernel.time += *time;
+        }
+    }
+
     /// Counts the time since `started` as time in flight.
     pub(crate) fn flew(&self, started: Instant) {
         self.in_flight.fetch_add(started.elapsed().as_nanos() as u64, Relaxed);
@@ -59,7 +77,7 @@ impl Ledger {
     }
 }
 
-/// All stages as one: marks of each would cost a pass each.
+/// All stages as one: a kernel serves several.
 fn stage(busy: u64) -> (&'static str, Duration) {
     (WHOLE, Duration::from_nanos(busy))
 }

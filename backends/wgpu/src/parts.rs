@@ -25,6 +25,10 @@ pub(crate) const SLOT_WEIGHT: Part =
 pub(crate) const BOUND_AFFINE: Part =
     Part { file: "bound_affine.wgsl", text: include_str!("../../../wgsl/bound_affine.wgsl") };
 
+/// Two affine weights of one shape, read as one.
+pub(crate) const BOUND_HALVES: Part =
+    Part { file: "bound_halves.wgsl", text: include_str!("../../../wgsl/bound_halves.wgsl") };
+
 /// A dense weight with rows of whole quads in a buffer of its own.
 pub(crate) const BOUND_QUADS: Part =
     Part { file: "bound_quads.wgsl", text: include_str!("../../../wgsl/bound_quads.wgsl") };
@@ -59,6 +63,10 @@ pub(crate) const QSA_CELLS: Part = Part { file: "qsa_cells.wgsl", text: include_
 /// The choices of a router.
 pub(crate) const ROUTE_TOPK: Part =
     Part { file: "route_topk.wgsl", text: include_str!("../../../wgsl/route_topk.wgsl") };
+
+/// The slots of what a router chose.
+pub(crate) const ROUTE_SLOTS: Part =
+    Part { file: "route_slots.wgsl", text: include_str!("../../../wgsl/route_slots.wgsl") };
 
 /// What all kernels of attention share.
 pub(crate) const QSA_ATTENDED: Part =

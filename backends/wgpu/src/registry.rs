@@ -181,6 +181,8 @@ pub(crate) struct WeightKey {
     pub(crate) tile: GemmTile,
     /// Where it lies in an expert record; none: in buffers of its own.
     pub(crate) place: Option<Place>,
+    /// Whether it is two of one shape in buffers of their own.
+    pub(crate) halves: bool,
 }
 
 /// Where a projection lies in its expert record.
@@ -266,6 +268,16 @@ pub(crate) struct Key {
     pub(crate) constants: Vec<(&'static str, u32)>,
 }
 
+impl Key {
+    /// The kernel and the shape of its first weight, which tells what it is used for.
+    fn label(&self) -> String {
+        match self.weights.first() {
+            Some(WeightKey { matrix, .. }) => format!("{} {}x{}", self.kernel, matrix.rows, matrix.cols),
+            None => self.kernel.to_owned(),
+        }
+    }
+}
+
 /// A module that replaces a kernel's WGSL: same bindings, same immediates, an entry point `main`.
 pub(crate) struct Replacement {
     pub(crate) module: wgpu::ShaderModule,
@@ -302,6 +314,8 @@ pub(crate) struct Binding {
 /// A pipeline, ready to be dispatched.
 pub(crate) struct Pipeline {
     pub(crate) raw: wgpu::ComputePipeline,
+    /// What its time is counted under.
+    pub(crate) label: Arc<str>,
     /// Layout of group 0: inputs, outputs and weights. The pool, if there is one, is group 1.
     pub(crate) arguments: wgpu::BindGroupLayout,
     /// Bindings of group 0, in order.
@@ -421,7 +435,7 @@ impl Registry {
         let invalid = pollster::block_on(invalid.pop());
         match invalid.or(pollster::block_on(internal.pop())) {
             Some(error) => Err(Error::Refused(format!("kernel {key:?} does not build: {error}"))),
-            None => Ok(Pipeline { raw, arguments, bindings }),
+            None => Ok(Pipeline { raw, label: key.label().into(), arguments, bindings }),
         }
     }
 }
@@ -530,6 +544,7 @@ fn holder_part(weight: &WeightKey) -> &'static Part {
     let format = weight_part(weight.matrix).file;
     match weight.place {
         Some(_) => &parts::SLOT_WEIGHT,
+        None if weight.halves => &parts::BOUND_HALVES,
         None if weight.matrix.format.is_affine() => &parts::BOUND_AFFINE,
         None if format == parts::WEIGHT_LOOSE.file => &parts::BOUND_WORDS,
         None => &parts::BOUND_QUADS,

@@ -276,7 +276,11 @@ fn open() -> Result<Box<dyn Backend>> {
         Ok("wgpu") | Err(_) => {
             let adapter =
                 std::env::var("SS_ADAPTER").map_or(ss_wgpu::AdapterChoice::Hardware, ss_wgpu::AdapterChoice::Named);
-            let options = ss_wgpu::Options { timed: true, matrix_units: true, ..ss_wgpu::Options::new(adapter) };
+            let options = ss_wgpu::Options {
+                timed: ss_wgpu::Timed::Submissions,
+                matrix_units: true,
+                ..ss_wgpu::Options::new(adapter)
+            };
             Ok(Box::new(ss_wgpu::WgpuBackend::open(options)?))
         }
         Ok(other) => Err(Error::Refused(format!("`SS_BACKEND` is `{other}`, expected `wgpu` or `reference`"))),

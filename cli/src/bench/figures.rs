@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use ss_backend::{Arithmetic, DeviceFacts};
+use ss_backend::{Arithmetic, DeviceFacts, KernelTime};
 use ss_memory::Peak;
 
 use super::measure::{Kind, Measured, Test};
@@ -137,7 +137,45 @@ impl Row {
     fn profile(&self) -> String {
         let parts = self.shares().map(|(name, share)| format!("{name} {:.1} %", 100.0 * share));
         let milliseconds = self.milliseconds(self.measured.split.wall);
-        format!("\n        {milliseconds:.3} ms a token: {}", parts.collect::<Vec<_>>().join(", "))
+        let parts = parts.collect::<Vec<_>>().join(", ");
+        format!("\n        {milliseconds:.3} ms a token: {parts}{}", self.kernel_table())
+    }
+
+    /// Kernels that ran, the longest first.
+    fn kernels(&self) -> Vec<(&str, KernelTime)> {
+        let all = self.measured.kernels.iter().filter(|(_, kernel)| kernel.calls > 0);
+        let mut all: Vec<_> = all.map(|(label, kernel)| (&**label, *kernel)).collect();
+        all.sort_by_key(|(_, kernel)| std::cmp::Reverse(kernel.time));
+        all
+    }
+
+    /// Lines for the kernels, where they were timed.
+    fn kernel_table(&self) -> String {
+        let kernels = self.kernels();
+        if kernels.is_empty() {
+            return String::new();
+        }
+        let all: Duration = kernels.iter().map(|(_, kernel)| kernel.time).sum();
+        let head = format!(
+            "\n        {:<32}  {:>9}  {:>9}  {:>9}  {:>7}",
+            "kernel", "calls/tok", "us/call", "us/tok", "share"
+        );
+        kernels.iter().fold(head, |text, (label, kernel)| {
+            let (calls, us) = (self.a_token(kernel.calls), 1e3 * self.milliseconds(kernel.time));
+            let share = 100.0 * kernel.time.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE);
+            format!("{text}\n        {label:<32}  {calls:>9.2}  {:>9.2}  {us:>9.2}  {share:>5.1} %", us / calls)
+        })
+    }
+
+    fn kernels_json(&self) -> Value {
+        let one = |(label, kernel): (&str, KernelTime)| {
+            json!({
+                "kernel": label,
+                "calls_per_token": self.a_token(kernel.calls),
+                "microseconds_per_token": 1e3 * self.milliseconds(kernel.time),
+            })
+        };
+        self.kernels().into_iter().map(one).collect()
     }
 
     fn text(&self) -> String {
@@ -182,6 +220,7 @@ impl Row {
             "read_early_used_per_token": self.a_token(m.early.0),
             "read_early_unused_per_token": self.a_token(m.early.1),
             "milliseconds_per_token": self.milliseconds(m.split.wall),
+            "kernels": self.kernels_json(),
             "time_shares": self.shares().collect::<BTreeMap<_, _>>(),
         })
     }

@@ -2,9 +2,12 @@
 //! Refuses: tests that no window holds; longer ones than it holds are cut, with a note.
 //! Invariants: a test does the same work on every device: ids follow from a seed and from the model alone.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use ss_backend::{Counters, KernelTime};
 use ss_generate::{Sampler, SamplerSettings};
 use ss_model::{Cancel, Model, Prompt, State, Want};
 
@@ -77,6 +80,8 @@ pub struct Measured {
     pub early: (u64, u64),
     /// Where the time went.
     pub split: Split,
+    /// Time on the device by kernel, where kernels are timed.
+    pub kernels: BTreeMap<Arc<str>, KernelTime>,
 }
 
 /// Where the time of a test went.
@@ -92,6 +97,18 @@ pub struct Split {
     pub disk: Duration,
     /// The host encoded while nothing was in flight.
     pub encoding: Duration,
+}
+
+impl Measured {
+    /// Counts what kernels took from `before` to `now`.
+    fn count_kernels(&mut self, before: &Counters, now: &Counters) {
+        for (label, time) in &now.kernels {
+            let earlier = before.kernels.get(label).copied().unwrap_or_default();
+            let kernel = self.kernels.entry(Arc::clone(label)).or_default();
+            kernel.calls += time.calls - earlier.calls;
+            kernel.time += time.time.saturating_sub(earlier.time);
+        }
+    }
 }
 
 impl Split {
@@ -195,12 +212,13 @@ impl Test {
             measured.times.push(time);
             measured.early.0 += stream.early.adopted + stream.early.joined;
             measured.early.1 += stream.early.expired;
-            let busy = |counters: &ss_backend::Counters| counters.stages.values().sum::<Duration>();
+            let busy = |counters: &Counters| counters.stages.values().sum::<Duration>();
             measured.split.wall += time;
             measured.split.busy += busy(&now).saturating_sub(busy(&device));
             measured.split.in_flight += now.in_flight.saturating_sub(device.in_flight);
             measured.split.disk += stream.experts.waited + stream.ngrams.waited;
             measured.split.encoding += now.encoding.saturating_sub(device.encoding);
+            measured.count_kernels(&device, &now);
             measured.hits += stream.experts.hits;
             measured.asked += stream.experts.hits + stream.experts.misses;
             measured.bytes_read += stream.bytes_read();

@@ -26,7 +26,11 @@ use measure::Plan;
 /// When the model cannot be loaded, a test finds no room, or the device fails.
 pub fn bench(args: &BenchArgs) -> Result<Exit> {
     Interrupt::install()?;
-    let timing = if args.profile { Timing::On } else { Timing::Off };
+    let timing = match (args.profile_kernels, args.profile) {
+        (true, _) => Timing::Kernels,
+        (false, true) => Timing::On,
+        (false, false) => Timing::Off,
+    };
     let mut source = Source::open_with(&args.load, args.prefill_pass, timing)?.measured(args)?;
     let slots = sizes(args, &source)?;
     let plan = Plan::new(args, source.checkpoint.geometry().max_positions)?;
@@ -40,7 +44,7 @@ pub fn bench(args: &BenchArgs) -> Result<Exit> {
         prefill_pass: args.prefill_pass,
         read_group: source.read_group,
         repetitions: args.repetitions,
-        profile: args.profile,
+        profile: args.profile || args.profile_kernels,
     };
     let say = |text: String| {
         if args.json {

@@ -39,7 +39,7 @@ const EXPERTS_IN: Kernel = Kernel {
 
 const EXPERTS_IN_ALIKE: Kernel = Kernel {
     main: Part { file: "experts_in_alike.wgsl", text: include_str!("../../../../wgsl/experts_in_alike.wgsl") },
-    weights: &["pair", "shared_gate", "shared_up"],
+    weights: &["pair", "shared"],
     ..EXPERTS_IN
 };
 
@@ -199,13 +199,22 @@ pub(crate) fn gate_up(enc: &mut Encoding<'_>, op: &ExpertsIn) -> Result<()> {
             shared.as_ref().map_or((&gate, &up, &nowhere), |shared| (&shared.gate, &shared.up, &shared.out));
         let views = [&u, &gather.slots, &out, shared_out];
         let pair = gate.stacked(&up);
-        let (apart, alike) =
-            ([&gate, &up, shared_gate, shared_up], pair.as_ref().map(|pair| [pair, shared_gate, shared_up]));
+        let shared_pair = if shared.is_some() { shared_gate.beside(shared_up) } else { pair.clone() };
+        if let Some((pair, shared_pair)) = pair.as_ref().zip(shared_pair.as_ref()) {
+            let half = Half {
+                kernel: &EXPERTS_IN_ALIKE,
+                views: &views,
+                weights: &[pair, shared_pair],
+                tiles: pair.tiles(pair.matrix.rows),
+                shared: shared.as_ref().map(|_| shared_pair),
+            };
+            return gather.generated(enc, &half);
+        }
         let half = Half {
-            kernel: if alike.is_some() { &EXPERTS_IN_ALIKE } else { &EXPERTS_IN },
+            kernel: &EXPERTS_IN,
             views: &views,
-            weights: alike.as_ref().map_or(&apart, |alike| alike),
-            tiles: pair.as_ref().map_or_else(|| gate.tiles(inner), |pair| pair.tiles(pair.matrix.rows)),
+            weights: &[&gate, &up, shared_gate, shared_up],
+            tiles: gate.tiles(inner),
             shared: shared.as_ref().map(|shared| &shared.gate),
         };
         return gather.generated(enc, &half);

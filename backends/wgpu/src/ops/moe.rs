@@ -4,14 +4,14 @@
 //! routed_k + sigmoid(gate . u) shared`, then `out[s] += inject[s] * y`.
 //!
 //! Refuses: more experts or choices than the kernel has room for.
-//! Invariants: neither takes rounded inputs; choices are added in their order (engine.md 3.7e). Routing is two dispatches,
-//! the sum one, in both forms.
+//! Invariants: neither takes rounded inputs; choices are added in their order (engine.md 3.7e). Routing is two dispatches, one
+//! where generated rows look their slots up; the sum is one in both forms.
 
-use ss_backend::Result;
 use ss_backend::op::{Combine, Lookup, Route};
+use ss_backend::{Form, Result};
 
-use super::linear::{GEMV_TUNING, Strided, multiply};
-use crate::encoding::{Encoding, Launch, View, volume};
+use super::linear::{GEMV_TUNING, Strided, gemv_grid, multiply};
+use crate::encoding::{Encoding, Launch, View, Weight, volume};
 use crate::parts;
 use crate::registry::{Kernel, Part, Product};
 use crate::tuning::{ROWS_AT_ONCE, THREADS};
@@ -30,8 +30,17 @@ const CHOOSE: Kernel = Kernel {
 
 const LOOKUP: Kernel = Kernel {
     main: Part { file: "route_lookup.wgsl", text: include_str!("../../../../wgsl/route_lookup.wgsl") },
+    parts: &[&parts::NUMBERS, &parts::ROUTE_TOPK, &parts::ROUTE_SLOTS],
     section: "architecture.md 8, engine.md 5.3",
     ..CHOOSE
+};
+
+const ROUTE: Kernel = Kernel {
+    main: Part { file: "route.wgsl", text: include_str!("../../../../wgsl/route.wgsl") },
+    weights: &["w"],
+    product: Product::Gemv,
+    tuning: GEMV_TUNING,
+    ..LOOKUP
 };
 
 const COMBINE: Kernel = Kernel {
@@ -45,7 +54,7 @@ const COMBINE: Kernel = Kernel {
 };
 
 /// The kernels of this family.
-pub(crate) const KERNELS: &[&Kernel] = &[&CHOOSE, &LOOKUP, &COMBINE];
+pub(crate) const KERNELS: &[&Kernel] = &[&CHOOSE, &LOOKUP, &ROUTE, &COMBINE];
 
 /// Experts and choices that `route_choose.wgsl` has room for.
 const MOST_EXPERTS: u32 = 1024;
@@ -69,6 +78,10 @@ pub(crate) fn route(enc: &mut Encoding<'_>, op: &Route) -> Result<()> {
     let logits = enc.view(&op.logits, "logits", volume(&[rows, experts]))?;
     let chosen = enc.view(&op.experts, "experts", volume(&[rows, choices]))?;
     let weights = enc.view(&op.weights, "weights", volume(&[rows, choices]))?;
+    if let (Some(lookup), Form::Generated) = (&op.lookup, op.rows.form) {
+        let views = [&logits, &chosen, &weights];
+        return route_whole(enc, op, lookup, views, &u, &weight);
+    }
     multiply(enc, op.rows, &Strided::rows(&u, hidden), &weight, &Strided::rows(&logits, experts))?;
     let choose = Launch {
         kernel: &CHOOSE,
@@ -84,16 +97,45 @@ pub(crate) fn route(enc: &mut Encoding<'_>, op: &Route) -> Result<()> {
     }
 }
 
-/// The choices, their slots, and the end of the submission where one has none.
-fn look_up(enc: &mut Encoding<'_>, op: &Route, lookup: &Lookup, choose: Launch<'_>) -> Result<()> {
+/// Where choices are looked up: the table, the slots, the control block and the workgroups of later dispatches.
+fn places(enc: &Encoding<'_>, op: &Route, lookup: &Lookup) -> Result<[View; 4]> {
     let (rows, choices, layers) = (op.rows.count, op.choices, lookup.layer.saturating_add(1));
     let table = enc.view(&lookup.table, "lookup.table", volume(&[layers, op.weight.matrix.rows]))?;
     let slots = enc.view(&lookup.slots, "lookup.slots", volume(&[rows, choices]))?;
     let log = volume(&[layers, rows, choices]).saturating_add(1);
     let control = enc.view(&lookup.control, "lookup.control", log)?;
-    let grids = enc.grids()?;
-    let views: Vec<&View> = choose.views.iter().copied().chain([&table, &slots, &control, &grids]).collect();
-    enc.launch_deciding(&Launch { kernel: &LOOKUP, views: &views, immediates: &[lookup.layer, rows], ..choose })
+    Ok([table, slots, control, enc.grids()?])
+}
+
+/// The choices, their slots, and the end of the submission where one has none.
+fn look_up(enc: &mut Encoding<'_>, op: &Route, lookup: &Lookup, choose: Launch<'_>) -> Result<()> {
+    let places = places(enc, op, lookup)?;
+    let views: Vec<&View> = choose.views.iter().copied().chain(&places).collect();
+    let immediates = [lookup.layer, op.rows.count];
+    enc.launch_deciding(&Launch { kernel: &LOOKUP, views: &views, immediates: &immediates, ..choose })
+}
+
+/// Logits, choices and slots of generated rows in one dispatch.
+fn route_whole(
+    enc: &mut Encoding<'_>,
+    op: &Route,
+    lookup: &Lookup,
+    chosen: [&View; 3],
+    u: &View,
+    weight: &Weight,
+) -> Result<()> {
+    let (rows, experts) = (op.rows.count, op.weight.matrix.rows);
+    let places = places(enc, op, lookup)?;
+    let tickets = enc.tickets(rows.div_ceil(ROWS_AT_ONCE))?;
+    let views: Vec<&View> = chosen.into_iter().chain(&places).chain([u, &tickets]).collect();
+    enc.launch_deciding(&Launch {
+        kernel: &ROUTE,
+        constants: &[("EXPERTS", experts), ("CHOICES", op.choices)],
+        views: &views,
+        weights: &[weight],
+        immediates: &[lookup.layer, rows],
+        grid: gemv_grid(rows, weight.tiles(experts)),
+    })
 }
 
 /// Sum of the experts' rows and hyper-connection write.

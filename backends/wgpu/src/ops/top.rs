@@ -43,7 +43,7 @@ const FEWEST_BLOCKS: u32 = 4 * TOP;
 const MOST_IDS: u32 = 64;
 
 /// Threads that share a block.
-const MOST_LANES: u32 = 4;
+const MOST_LANES: u32 = 16;
 
 /// Ids that `top_list.wgsl` ranks: three words of workgroup memory each.
 const ROOM: u32 = 1024;

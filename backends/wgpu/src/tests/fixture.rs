@@ -6,7 +6,7 @@ use ss_backend::op::{ExpertsIn, ExpertsOut};
 use ss_backend::{Arithmetic, Backend, Buffer, Form, Format, Matrix, Pool, RecordLayout, Recorder, Rows, Scalar};
 
 use crate::registry::Registry;
-use crate::{AdapterChoice, ChunkAccess, Options, WgpuBackend};
+use crate::{AdapterChoice, ChunkAccess, Options, Timed, WgpuBackend};
 
 /// Replaces text in every kernel.
 pub(super) type Mutation = (&'static str, &'static str);
@@ -37,6 +37,11 @@ pub(super) fn open_with(chunk_bytes: Option<u64>, chunk_access: ChunkAccess, reg
 /// One that multiplies prompt rows in the tiles of a GPU.
 pub(super) fn with_large_tiles() -> WgpuBackend {
     opened(Options { large_tiles: true, ..options() }, Registry::default())
+}
+
+/// One that times its work.
+pub(super) fn timed(timed: Timed) -> WgpuBackend {
+    opened(Options { timed, ..options() }, Registry::default())
 }
 
 /// Rounds in the fast profile, as devices with matrix units do.

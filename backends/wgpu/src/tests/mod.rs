@@ -9,5 +9,6 @@ mod memory;
 mod oracle;
 mod overrides;
 mod rules;
+mod timing;
 mod top;
 mod units;
