@@ -26,9 +26,19 @@ fn w_row(tile: Tile, output: u32) -> u32 {
     return tile.first + output;
 }
 
-fn add_to(begin: u32, output: u32, factor: f32, sum: f32) {
-    if output < w_ROWS {
-        out[begin + output] = fma(factor, sum, out[begin + output]);
+// Adds to outputs of a stream, WIDE apart, whose numbers in `out` begin at `begin`. All are read before one is written, so that
+// they are under way at once.
+fn add_to(begin: u32, first: u32, factor: f32, sums: vec4<f32>) {
+    var before = vec4<f32>();
+    for (var j = 0u; j < 4u; j++) {
+        if first + j * WIDE < w_ROWS {
+            before[j] = out[begin + first + j * WIDE];
+        }
+    }
+    for (var j = 0u; j < 4u; j++) {
+        if first + j * WIDE < w_ROWS {
+            out[begin + first + j * WIDE] = fma(factor, sums[j], before[j]);
+        }
     }
 }
 
@@ -36,14 +46,12 @@ fn give(tile: Tile, row: u32, a: vec4<f32>, b: vec4<f32>, thread: u32) {
     if row >= tile.end_row {
         return;
     }
+    let first = tile.first + output_of(thread, 0u);
     for (var s = 0u; s < STREAMS; s++) {
         let factor = select(inject[row * STREAMS + s], 1.0, PLAIN == 1u);
         let begin = (row * STREAMS + s) * w_ROWS;
-        for (var j = 0u; j < 4u; j++) {
-            let output = tile.first + output_of(thread, j);
-            add_to(begin, output, factor, a[j]);
-            add_to(begin, output + OUTPUT_TILE / 2u, factor, b[j]);
-        }
+        add_to(begin, first, factor, a);
+        add_to(begin, first + OUTPUT_TILE / 2u, factor, b);
     }
 }
 

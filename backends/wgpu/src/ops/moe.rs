@@ -152,10 +152,10 @@ pub(crate) fn combine(enc: &mut Encoding<'_>, op: &Combine) -> Result<()> {
     let out = enc.view(&op.out, "out", volume(&[rows, streams.count, hidden]))?;
     enc.launch(&Launch {
         kernel: &COMBINE,
-        constants: &[("STREAMS", streams.count)],
+        constants: &[("STREAMS", streams.count), ("CHOICES", choices)],
         views: &[&routed, &weights, &shared, &u, &inject, &out],
         weights: &[&gate],
-        immediates: &[rows, choices],
+        immediates: &[rows],
         grid: [hidden.div_ceil(THREADS.value), rows.div_ceil(ROWS_AT_ONCE), 1],
     })
 }

@@ -61,8 +61,7 @@ fn every_operation_agrees_and_does_not_depend_on_other_rows() {
 fn tall_tiles_keep_the_same_promises() {
     let (device, twin) = (with_large_tiles(), twin());
     let cases = cases();
-    let in_tall_tiles = |case: &&Box<dyn Case>| case.operation() == "ProjectWrite" && case.rows() > 128;
-    let case = cases.iter().find(in_tall_tiles).unwrap();
+    let case = cases.iter().find(|case| case.operation() == "ProjectWrite" && case.rows() > 128).unwrap();
     selftest::parity(&**case, &device, &twin, MODE).unwrap();
     selftest::invariance_in(&**case, &device, MODE, &[vec![1, 64, 65, 3], vec![128, 5], vec![66, 67]]).unwrap();
     let tall =
