@@ -247,9 +247,8 @@ mod tests {
         assert_eq!(deviation(&[7.0]), 0.0);
     }
 
-    #[test]
-    fn ratios_are_to_the_first_pool_of_the_same_test() {
-        let head = Head {
+    fn head() -> Head {
+        Head {
             model: "m".into(),
             facts: crate::device::tests::adapter("Card", ss_backend::DeviceKind::Hardware).device,
             arithmetic: Arithmetic::Fast,
@@ -258,8 +257,29 @@ mod tests {
             read_group: 8192,
             repetitions: 2,
             profile: true,
-        };
-        let mut figures = Figures::new(head);
+        }
+    }
+
+    #[test]
+    fn kernels_that_ran_are_listed_the_longest_first_by_token() {
+        let mut measured = Measured { times: vec![Duration::from_millis(1); 2], ..Measured::default() };
+        for (label, calls, us) in [("short", 400, 2_000), ("long 8x4", 200, 6_000), ("idle", 0, 0)] {
+            let kernel = KernelTime { calls, time: Duration::from_micros(us) };
+            measured.kernels.insert(label.into(), kernel);
+        }
+        let mut figures = Figures::new(head());
+        let text = figures.add(1, Test { kind: Kind::Reply, tokens: 100, depth: 0 }, measured);
+        let lines: Vec<Vec<&str>> = text.lines().skip(3).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["long", "8x4", "1.00", "30.00", "30.00", "75.0", "%"]);
+        assert_eq!(lines[1], ["short", "2.00", "5.00", "10.00", "25.0", "%"]);
+        assert_eq!(lines.len(), 2, "what did not run is left out: {text}");
+        let kernels = &figures.json().unwrap()["rows"][0]["kernels"];
+        assert_eq!((&kernels[0]["kernel"], &kernels[1]["calls_per_token"]), (&"long 8x4".into(), &2.0.into()));
+    }
+
+    #[test]
+    fn ratios_are_to_the_first_pool_of_the_same_test() {
+        let mut figures = Figures::new(head());
         let (reply, prompt) = (Kind::Reply, Kind::Prompt);
         let mut add = |slots, kind, milliseconds: u64| {
             let times = vec![Duration::from_millis(milliseconds); 2];

@@ -207,7 +207,7 @@ fn the_parity_check_notices_a_rule_on_logits_that_is_left_out() {
 fn the_parity_check_notices_a_list_whose_ties_or_floor_are_wrong() {
     let twin = twin();
     let agrees = |case: &dyn Case, device: &WgpuBackend, mode| selftest::parity(case, device, &twin, mode).is_ok();
-    assert!(noticed(("high_ids[j] < id", "high_ids[j] > id"), "Top", agrees));
+    assert!(noticed(("other.y < own.y", "other.y > own.y"), "Top", agrees));
     // One of the largest is missed where each has a block of its own.
     assert!(noticed(("var edge = Edge(0u, 0u, TOP);", "var edge = Edge(0u, 0u, TOP - 1u);"), "Top", agrees));
     assert!(noticed(("if part > 0u", "if part > 0u && group == thread && group > 0u"), "Top", agrees));
