@@ -34,6 +34,8 @@ section() {
 model() {
     [ -e "$DIR/made-$1/model.safetensors.index.json" ] ||
         section "synth-$1" "$SS" synth "$DIR/made-$1" --layers "$1" --threads 16 --json
+    # What is not on the disk yet would be written while it is measured.
+    sync -f "$DIR"
 }
 
 bench() {

@@ -45,7 +45,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var lower = vec4<u32>();
     var alike = vec4<u32>();
     var before = vec4<u32>();
-    for (var first = 0u; 4u * first < task.pairs; first += THREADS) {
+    for (var first = 0u; first < (task.pairs + 3u) / 4u; first += THREADS) {
         workgroupBarrier();
         others[thread] = slots_of(first + thread);
         workgroupBarrier();

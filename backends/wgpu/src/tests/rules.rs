@@ -176,7 +176,7 @@ fn the_parity_check_notices_tied_experts_that_are_not_chosen_from_the_lowest() {
 
 #[test]
 fn the_invariance_check_notices_choices_that_are_added_in_another_order() {
-    let rotated = ("row * task.choices + k;", "row * task.choices + (k + group.y) % task.choices;");
+    let rotated = ("row * CHOICES + k;", "row * CHOICES + (k + group.y) % CHOICES;");
     assert!(noticed(rotated, "Combine", keeps_bits));
 }
 
