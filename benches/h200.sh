@@ -5,12 +5,13 @@
 # Invariants: a section whose result is there is not run again; ratios are taken within one section.
 # Usage: benches/h200.sh SS DIR OUT [SECTION...]
 #   SS   the release binary      DIR  a folder on the disk to be measured, 60 GB free      OUT  where results go
-# Environment: ADAPTER (a part of the adapter's name, default NVIDIA), LAYERS (default 24), FEW (default 8), TOKENS (default 128).
+# Environment: ADAPTER (a part of the adapter's name, default NVIDIA), MORE and FEW (layers of the two checkpoints, 8 and 4, whose
+#   difference is what a layer takes), TOKENS (default 128), MOST (seconds of a section, default 100).
 set -euo pipefail
 
 readonly SS=$1 DIR=$2 OUT=$3
 shift 3
-readonly ADAPTER=${ADAPTER:-NVIDIA} LAYERS=${LAYERS:-24} FEW=${FEW:-8} TOKENS=${TOKENS:-128}
+readonly ADAPTER=${ADAPTER:-NVIDIA} MORE=${MORE:-8} FEW=${FEW:-4} TOKENS=${TOKENS:-128} MOST=${MOST:-100}
 export SS_HOME=$DIR/home
 mkdir -p "$DIR" "$OUT" "$SS_HOME"
 
@@ -39,12 +40,12 @@ model() {
 }
 
 bench() {
-    "$SS" bench --adapter "$ADAPTER" --json "$@"
+    timeout --signal=INT "$MOST" "$SS" bench --adapter "$ADAPTER" --json "$@"
 }
 
 # Lays out records; its words go to standard error, a result to standard output.
 pack() {
-    "$SS" pack "$1" >&2
+    timeout --signal=INT "$MOST" "$SS" pack "$1" >&2
     echo '{"packed": true}'
 }
 
@@ -53,32 +54,49 @@ tested() {
     "$SS" selftest --adapter "$ADAPTER" --json "$@" || true
 }
 
+# Bytes a second of the disk itself, past the system's cache: the largest file in reads of 4 MiB by 12 processes.
+disk() {
+    local file count begin=$EPOCHREALTIME
+    file=$(find "$DIR/made-$MORE" -name '*.safetensors' -printf '%s %p\n' | sort -n | tail -1 | cut -d' ' -f2-)
+    count=$(($(stat -c %s "$file") / (12 * 4194304)))
+    for lane in {0..11}; do
+        dd if="$file" of=/dev/null bs=4M iflag=direct skip=$((lane * count)) count="$count" 2>/dev/null &
+    done
+    wait
+    awk -v begin="$begin" -v end="$EPOCHREALTIME" -v reads=$((12 * count)) \
+        'BEGIN { printf "{\"gigabytes_per_second\": %.2f}\n", reads * 4.194304e-3 / (end - begin) }'
+}
+
 readonly WANTED=("$@")
 
 # Whether prompts may be read with matrix units: `ss bench` uses them only where they pass.
 section selftest-units tested --matrix-units on
 
-model "$FEW"
-# Decode, resident: submissions, time of a token, flat in layers and in context.
-section decode-few bench --model "$DIR/made-$FEW" --slots all -p 0 -n 256 -d 0,2100 -r 3 --profile
+for layers in "$FEW" "$MORE"; do
+    model "$layers"
+    # Decode, resident: submissions, time of a token.
+    section "decode-$layers" bench --model "$DIR/made-$layers" --slots all -p 0 -n 256 -d 2100 -r 3 --profile
+    # Prompts, resident.
+    section "prompt-$layers" bench --model "$DIR/made-$layers" --slots all -p 2048,8192 -n 0 -r 2 --prefill-pass 2048 --profile
+    section "prompt-exact-$layers" bench --model "$DIR/made-$layers" --slots all -p 2048 -n 0 -r 2 --prefill-pass 2048 \
+        --arithmetic exact
+done
+# Decode: flat in context, and where its time goes, kernel by kernel.
 section decode-deep bench --model "$DIR/made-$FEW" --slots all -p 0 -n 128 -d 4096,32768,131072 -r 2 --prefill-pass 2048
-# Where its time goes, kernel by kernel.
 section kernels bench --model "$DIR/made-$FEW" --slots all -p 0 -n 256 -d 2100 -r 3 --profile-kernels
-# Prompts, resident.
-section prompt bench --model "$DIR/made-$FEW" --slots all -p 2048,8192 -n 0 -r 2 --prefill-pass 2048 --profile
 section prompt-plain bench --model "$DIR/made-$FEW" --slots all -p 2048 -n 0 -r 2 --prefill-pass 2048 --matrix-units off
-section prompt-exact bench --model "$DIR/made-$FEW" --slots all -p 2048 -n 0 -r 2 --prefill-pass 2048 --arithmetic exact
-# Packed records against nine pieces, cold.
-section pieces bench --model "$DIR/made-$FEW" --slots floor -p 2048 -n 64 -r 2 --prefill-pass 2048 --io direct --no-pack
-section pack pack "$DIR/made-$FEW"
-section packed bench --model "$DIR/made-$FEW" --slots floor -p 2048 -n 64 -r 2 --prefill-pass 2048 --io direct
-# Decode, streamed: a quarter of the experts.
-section streamed bench --model "$DIR/made-$FEW" --slots 25% -p 0 -n "$TOKENS" -r 2 --io direct --profile
-section streamed-plain bench --model "$DIR/made-$FEW" --slots 25% -p 0 -n "$TOKENS" -r 2 --io direct --profile --no-lookahead
-# The same from a disk of 3.7 GB/s, and from records in host memory paced like one of 17.3 GB/s.
-section streamed-3.7 bench --model "$DIR/made-$FEW" --slots 25% -p 0 -n "$TOKENS" -r 2 --io direct --profile \
+# Decode, streamed: a quarter of the experts, from the disk.
+section disk disk
+section streamed bench --model "$DIR/made-$MORE" --slots 25% -p 0 -n "$TOKENS" -r 2 --io direct --profile
+section streamed-plain bench --model "$DIR/made-$MORE" --slots 25% -p 0 -n "$TOKENS" -r 2 --io direct --profile --no-lookahead
+# The same from a disk of 3.7 GB/s, and from records in host memory paced like disks of 3.7 and 17.3 GB/s.
+section streamed-3.7 bench --model "$DIR/made-$MORE" --slots 25% -p 0 -n "$TOKENS" -r 2 --io direct --profile \
     --disk-gbps 3.7 --disk-latency-us 80
-section streamed-17.3 bench --model "$DIR/made-$FEW" --slots 25% -p 0 -n "$TOKENS" -r 2 --profile \
-    --ram-cache-gb all --preload --throttle-ram --disk-gbps 17.3 --disk-latency-us 80
-model "$LAYERS"
-section decode bench --model "$DIR/made-$LAYERS" --slots all -p 2048 -n 256 -r 3 --prefill-pass 2048 --profile
+for gbps in 3.7 17.3; do
+    section "streamed-ram-$gbps" bench --model "$DIR/made-$MORE" --slots 25% -p 0 -n "$TOKENS" -r 2 --profile \
+        --ram-cache-gb all --preload --throttle-ram --disk-gbps "$gbps" --disk-latency-us 80
+done
+# Packed records against nine pieces, cold.
+section pieces bench --model "$DIR/made-$MORE" --slots floor -p 2048 -n 64 -r 2 --prefill-pass 2048 --io direct --no-pack
+section pack pack "$DIR/made-$MORE"
+section packed bench --model "$DIR/made-$MORE" --slots floor -p 2048 -n 64 -r 2 --prefill-pass 2048 --io direct
