@@ -13,9 +13,7 @@ use ss_backend::Arithmetic;
 use ss_model::{Pass, StateTensor, Want};
 use ss_stream::PoolSize;
 use ss_tests::golden::{Golden, root};
-use ss_tests::rig::{Device, Rig, RigOptions, adapter};
-
-const PROFILES: [Arithmetic; 2] = [Arithmetic::Exact, Arithmetic::Fast];
+use ss_tests::rig::{Device, Rig, RigOptions, adapter, adapter_with_units};
 
 /// What a run came to: logits as bits, and every state tensor.
 #[derive(PartialEq)]
@@ -77,10 +75,10 @@ fn cases(device: &Device) -> Vec<Case> {
     cases
 }
 
-/// Every case in both profiles.
+/// Every case in the profiles of a device.
 fn each(device: &Device, test: impl Fn(&Case, Arithmetic)) {
     for case in cases(device) {
-        PROFILES.iter().for_each(|&arithmetic| test(&case, arithmetic));
+        device.profiles().iter().for_each(|&arithmetic| test(&case, arithmetic));
     }
 }
 
@@ -205,6 +203,14 @@ fn pass_size_and_pool(device: &Device) {
 #[test]
 fn pass_size_and_a_pool_that_evicts_inside_a_layer_together() {
     pass_size_and_pool(&Device::Reference);
+}
+
+#[test]
+#[ignore = "needs an adapter with matrix units"]
+fn residency_and_pass_size_never_change_a_bit_with_matrix_units() {
+    let device = adapter_with_units();
+    residency(&device);
+    pass_size(&device);
 }
 
 #[test]

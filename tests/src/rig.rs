@@ -59,6 +59,21 @@ pub enum Device {
 }
 
 impl Device {
+    /// A turn on a backend that is opened once.
+    fn turn(opened: &OnceLock<Arc<WgpuBackend>>, open: impl FnOnce() -> Arc<WgpuBackend>) -> Self {
+        static TURNS: ReentrantMutex<()> = ReentrantMutex::new(());
+        let held = Rc::new(TURNS.lock());
+        Device::Adapter(Turn { backend: opened.get_or_init(open).clone(), _held: held })
+    }
+
+    /// The profiles to be tested on it: matrix units take part in the fast one alone.
+    pub fn profiles(&self) -> &'static [Arithmetic] {
+        match self {
+            Device::Adapter(turn) if turn.backend.uses_matrix_units() => &[Arithmetic::Fast],
+            _ => &[Arithmetic::Exact, Arithmetic::Fast],
+        }
+    }
+
     /// The golden sets that this device is held to: the adapter's time is for the set that `SS_GOLDENS` names, else for the
     /// repository's larger one.
     pub fn goldens(&self) -> Vec<Golden> {
@@ -84,10 +99,20 @@ pub struct Turn {
 /// Where there is no such adapter: a test of kernels that cannot run is red.
 pub fn adapter() -> Device {
     static OPENED: OnceLock<Arc<WgpuBackend>> = OnceLock::new();
-    static TURNS: ReentrantMutex<()> = ReentrantMutex::new(());
-    let held = Rc::new(TURNS.lock());
-    let opened = OPENED.get_or_init(fresh_adapter);
-    Device::Adapter(Turn { backend: opened.clone(), _held: held })
+    Device::turn(&OPENED, fresh_adapter)
+}
+
+/// The same adapter, multiplying prompt rows with matrix units in the fast profile.
+///
+/// # Panics
+/// As [`adapter`], and where it has none.
+pub fn adapter_with_units() -> Device {
+    static OPENED: OnceLock<Arc<WgpuBackend>> = OnceLock::new();
+    Device::turn(&OPENED, || {
+        let backend = opened(ss_wgpu::Options { matrix_units: true, ..options() });
+        assert!(backend.uses_matrix_units(), "this adapter has no matrix units: see `scripts/unpack-mesa.sh`");
+        backend
+    })
 }
 
 /// The same adapter, opened anew: nothing is built on it yet.
@@ -95,8 +120,15 @@ pub fn adapter() -> Device {
 /// # Panics
 /// As [`adapter`].
 pub fn fresh_adapter() -> Arc<WgpuBackend> {
+    opened(options())
+}
+
+fn options() -> ss_wgpu::Options {
     let name = std::env::var("SS_ADAPTER").unwrap_or_else(|_| "llvmpipe".to_owned());
-    let options = ss_wgpu::Options::new(AdapterChoice::Named(name));
+    ss_wgpu::Options::new(AdapterChoice::Named(name))
+}
+
+fn opened(options: ss_wgpu::Options) -> Arc<WgpuBackend> {
     Arc::new(WgpuBackend::open(options).unwrap_or_else(|e| panic!("{e}")))
 }
 
