@@ -259,7 +259,8 @@ pub struct ReplayArgs {
 #[command(next_help_heading = "Lookahead")]
 pub struct AheadArgs {
     /// Replay each pool without and with reading ahead on the forecasts of the trace: what is waited for, what is read in
-    /// vain, and how long it takes by the times below
+    /// vain, and how long it takes by the times below; a record that is still being read when it is chosen counts as waited
+    /// for, where `ss run` calls it a hit
     #[arg(long, value_parser = BoolishValueParser::new())]
     pub lookahead: bool,
     /// How far above a layer's last choice an expert must be expected to be read early, in logits
@@ -272,7 +273,7 @@ pub struct AheadArgs {
     #[arg(long, value_name = "US", value_parser = values::microseconds)]
     pub record_us: Option<f64>,
     /// GB/s of the disk, instead of `--record-us`
-    #[arg(long, value_name = "GB/S", value_parser = values::positive)]
+    #[arg(long, value_name = "GB/S", value_parser = values::gbps)]
     pub disk_gbps: Option<f64>,
     /// Microseconds to the first byte of an expert
     #[arg(long, visible_alias = "latency-us", value_name = "US", default_value_t = LATENCY_US, value_parser = values::latency)]
@@ -428,10 +429,10 @@ pub struct TierArgs {
     #[arg(long, value_name = "GB|all", default_value = "0")]
     pub ram_cache_gb: RamSize,
     /// Read as slowly as a disk of so many GB/s, to see what another machine would do
-    #[arg(long, value_name = "GB/S", value_parser = values::positive)]
+    #[arg(long, value_name = "GB/S", value_parser = values::gbps)]
     pub disk_gbps: Option<f64>,
     /// Wait as long for the first byte of each read as for a disk of so many microseconds
-    #[arg(long, value_name = "US", value_parser = values::positive)]
+    #[arg(long, value_name = "US", value_parser = values::latency)]
     pub disk_latency_us: Option<f64>,
 }
 

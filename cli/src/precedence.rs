@@ -58,11 +58,19 @@ pub fn settle_replay(args: &mut ReplayArgs, matches: &ArgMatches) -> anyhow::Res
         let idle = typed(id) && !args.ahead.lookahead;
         anyhow::ensure!(!idle, "`--{}` says how lookahead is replayed; add `--lookahead`", id.replace('_', "-"));
     }
-    let (record_us, disk_gbps) = (args.ahead.record_us.is_some(), args.ahead.disk_gbps.is_some());
-    match nearer(matches, ("record_us", record_us), ("disk_gbps", disk_gbps))? {
-        Some(Ordering::Greater) => args.ahead.disk_gbps = None,
-        Some(_) => args.ahead.record_us = None,
-        None => {}
+    // A made-up trace that is asked for is nearer than a setting that only a file can follow.
+    args.ahead.lookahead &= typed("lookahead") || !typed("synthetic");
+    if args.ahead.lookahead {
+        let (record_us, disk_gbps) = (args.ahead.record_us.is_some(), args.ahead.disk_gbps.is_some());
+        match nearer(matches, ("record_us", record_us), ("disk_gbps", disk_gbps))? {
+            Some(Ordering::Greater) => args.ahead.disk_gbps = None,
+            Some(_) => args.ahead.record_us = None,
+            None => {}
+        }
+        anyhow::ensure!(
+            !typed("record_bytes") || args.ahead.disk_gbps.is_some(),
+            "with `--lookahead`, `--record-bytes` says what a disk of `--disk-gbps` has to send; give that too, or leave it out"
+        );
     }
     let Some(file) = &args.file else { return Ok(()) };
     if typed("synthetic") {

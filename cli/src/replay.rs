@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use ss_replay::{Made, Outcome, PERSISTENCE, Policy, Shape, Trace, TraceReader, simulate};
-use ss_stream::PoolGeometry;
+use ss_stream::{LookaheadOptions, PoolGeometry};
 use ss_synth::{Order, Plan, Source};
 
 use crate::args::ReplayArgs;
@@ -82,7 +82,7 @@ impl Replay {
             "{}: {} layers of {} experts, {} a token, {} each; {} reply tokens{}{}\n\
              the most used tenth of a layer's experts has {:.0} % of the uses, {:.0} % of the choices are those of the \
              token before,\n\
-             {:.0} % of the choices but the last are too close to it to be read ahead\n\n",
+             {:.0} % of the choices but the last are within {} of it, too close to be read ahead by `ss run` as it is\n\n",
             self.name,
             shape.layers,
             shape.experts,
@@ -98,6 +98,7 @@ impl Replay {
             100.0 * figures.favoured(),
             100.0 * figures.repeated(),
             100.0 * figures.close(),
+            LookaheadOptions::default().margin,
         );
         match &self.found {
             Found::Pools(outcomes) => text + &pools(&shape, outcomes),

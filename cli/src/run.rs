@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use ss_generate::Finish;
+use ss_replay::TracePlace;
 use ss_text::Stops;
 
 use crate::answer::{Settings, answer};
@@ -40,10 +41,9 @@ struct Kept {
 
 impl Kept {
     /// Starts the trace and the reading of the hot set, as the flags say.
-    fn start(args: &RunArgs, ready: &mut Ready) -> Result<Self> {
+    fn start(args: &RunArgs, trace: Option<TracePlace>, ready: &mut Ready) -> Result<Self> {
         let model = &mut ready.engine.model;
-        let trace =
-            args.trace_experts.as_deref().map(|path| TraceFile::create(path, model.checkpoint())).transpose()?;
+        let trace = trace.map(|place| TraceFile::new(place, model.checkpoint()));
         if let Some(trace) = &trace {
             model.trace(Box::new(trace.clone()))?;
         }
@@ -70,18 +70,17 @@ impl Kept {
 pub fn run(args: &RunArgs) -> Result<Exit> {
     let prompt = prompt(args)?;
     Stops::new(&args.reply.stop).context("`--stop`")?;
-    if let Some(path) = &args.trace_experts {
-        claim(path, "--trace-experts")?;
-    }
+    let trace = args.trace_experts.as_deref().map(TracePlace::claim).transpose().context("`--trace-experts`")?;
     let run = Run {
         args,
         tools: args.reply.tools.as_deref().map(tools::read).transpose()?.unwrap_or_default(),
         stats: args.stats_json.as_deref().map(StatsFile::claim).transpose()?,
         interrupt: Interrupt::install()?,
     };
+    apart(args)?;
     let mut ready = setup::load(&args.load, args.pool.size(), args.reply.prefill_pass)?;
     Settings { reply: &args.reply, sampling: &args.sampling, tools: &run.tools }.check(&ready)?;
-    let kept = Kept::start(args, &mut ready)?;
+    let kept = Kept::start(args, trace, &mut ready)?;
     let exit = match prompt {
         Some(text) => run.once(&mut ready, &text),
         None => chat::talk(&run, &mut ready),
@@ -146,9 +145,13 @@ impl Run<'_> {
 struct StatsFile(PathBuf);
 
 impl StatsFile {
-    /// Claims the file.
+    /// Makes sure that the file can be written, before an answer is made for nothing. A pipe is opened once only, when there
+    /// is something to write: its reader ends when it is closed.
     fn claim(path: &Path) -> Result<Self> {
-        claim(path, "--stats-json")?;
+        if std::fs::metadata(path).map_or(true, |metadata| metadata.is_file() || metadata.is_dir()) {
+            let open = OpenOptions::new().append(true).create(true).open(path);
+            open.with_context(|| format!("`--stats-json`: `{}` cannot be written", path.display()))?;
+        }
         Ok(StatsFile(path.to_path_buf()))
     }
 
@@ -158,9 +161,13 @@ impl StatsFile {
     }
 }
 
-/// Makes sure that a file can be written, before an answer is made for nothing.
-fn claim(path: &Path, flag: &str) -> Result<()> {
-    let open = OpenOptions::new().append(true).create(true).open(path);
-    open.with_context(|| format!("`{flag}`: `{}` cannot be written", path.display()))?;
-    Ok(())
+/// Refuses one file for two things.
+fn apart(args: &RunArgs) -> Result<()> {
+    let place = |path: &Option<PathBuf>| path.as_deref().and_then(|path| path.canonicalize().ok());
+    match (place(&args.trace_experts), place(&args.stats_json)) {
+        (Some(trace), Some(stats)) if trace == stats => {
+            bail!("`--trace-experts` and `--stats-json` name the same file, `{}`; name two", trace.display())
+        }
+        _ => Ok(()),
+    }
 }

@@ -2,14 +2,13 @@
 //! Invariants: whole tokens are handed to the system as soon as their pass ends; a disk that is full ends the trace, not
 //! the answer, and is said at the end.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 use ss_backend::Form;
 use ss_checkpoint::Checkpoint;
 use ss_model::{Trace, TracedPass};
-use ss_replay::{Assembly, Error, Shape, TraceWriter};
+use ss_replay::{Assembly, Error, Shape, TracePlace, TraceWriter};
 
 /// The file, shared by the model and who waits for its end.
 #[derive(Clone)]
@@ -22,25 +21,21 @@ struct Writing {
 }
 
 impl TraceFile {
-    /// Makes or replaces a file.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn create(path: &Path, checkpoint: &Checkpoint) -> Result<Self> {
+    /// A trace of a model, to be written to a place.
+    pub fn new(place: TracePlace, checkpoint: &Checkpoint) -> Self {
         let record_bytes = checkpoint.expert_layout().pieces().map(|piece| piece.bytes).sum();
         let shape = Shape::new(checkpoint.geometry(), record_bytes);
-        let writer = TraceWriter::create(path, shape).context("`--trace-experts`")?;
-        Ok(TraceFile(Arc::new(Mutex::new(Writing { assembly: Assembly::new(shape), writer, failed: None }))))
+        let (assembly, writer) = (Assembly::new(shape), TraceWriter::new(place, shape));
+        TraceFile(Arc::new(Mutex::new(Writing { assembly, writer, failed: None })))
     }
 
-    /// Writes what is left, or says what went wrong before.
+    /// Says what went wrong, if something did.
     ///
     /// # Errors
     /// What ended the trace early.
     pub fn end(&self) -> Result<()> {
         let mut writing = self.writing();
-        let ended = writing.failed.take().map_or_else(|| writing.writer.flush(), Err);
-        ended.context("`--trace-experts`")
+        writing.failed.take().map_or(Ok(()), Err).context("`--trace-experts`")
     }
 
     fn writing(&self) -> MutexGuard<'_, Writing> {

@@ -7,6 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ss_backend::Arithmetic;
 use ss_checkpoint::IoMode;
 use ss_server::Thinking;
+use ss_stream::DiskPace;
 use ss_synth::{NgramRows, Source};
 
 /// How far presence and frequency penalties go.
@@ -80,13 +81,13 @@ fn number(text: &str, range: RangeInclusive<f32>, expected: &str) -> Result<f32,
     }
 }
 
-/// A positive number.
+/// How fast a disk is.
 ///
 /// # Errors
 /// What was expected.
-pub fn positive(text: &str) -> Result<f64, String> {
-    let value = text.trim().parse::<f64>().ok().filter(|value| *value > 0.0 && value.is_finite());
-    value.ok_or_else(|| "expected a positive number".into())
+pub fn gbps(text: &str) -> Result<f64, String> {
+    let value = text.trim().parse::<f64>().ok().filter(|&value| DiskPace::new(Some(value), 0.0).is_ok());
+    value.ok_or_else(|| "expected a number from 0.001 to 1000".into())
 }
 
 /// How long something takes that takes a while.

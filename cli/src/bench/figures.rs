@@ -167,7 +167,11 @@ impl Row {
         })
     }
 
+    /// Null where kernels were not timed.
     fn kernels_json(&self) -> Value {
+        if self.measured.kernels.is_empty() {
+            return Value::Null;
+        }
         let one = |(label, kernel): (&str, KernelTime)| {
             json!({
                 "kernel": label,

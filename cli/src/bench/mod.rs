@@ -1,6 +1,7 @@
 //! Owns: `ss bench`: how fast a model reads prompts and writes replies at given sizes of its slot pool.
 //! Refuses: text; ids come from a seed.
-//! Invariants: every test runs once uncounted, so that kernels are built and the pool is as it stays.
+//! Invariants: every test runs once uncounted, on a GPU for a second, so that kernels are built and the pool is filled. How far
+//! decode runs ahead follows the hit rate, so that the first tokens of a short test may still come in more submissions.
 
 mod figures;
 mod measure;
@@ -54,14 +55,21 @@ pub fn bench(args: &BenchArgs) -> Result<Exit> {
         writeln!(std::io::stdout(), "{text}").context("standard output cannot be written")
     };
     say(head.text())?;
-    let mut figures = Figures::new(head);
+    let (mut figures, mut untimed) = (Figures::new(head), false);
     for slots in slots {
         // One pool at a time: two may not fit.
         let mut model = source.load(slots)?;
         for test in &plan.tests {
             let measured = test.measure(&mut model, args)?;
+            untimed |= measured.kernels.is_empty();
             say(figures.add(slots, *test, measured))?;
         }
+    }
+    if args.profile_kernels && untimed {
+        let device = &source.device.backend.facts().device;
+        terminal::note(format_args!(
+            "note: {device} does not tell how long each kernel takes, so that none are listed"
+        ));
     }
     source.device.keep();
     if args.json {

@@ -125,7 +125,15 @@ fn what_cannot_be_traced_or_replayed_is_refused_in_one_sentence() {
         ),
         (&["replay", "notes.txt", "--lookahead", "--layer-us", "0"], "expected a number from 0.001 to 1000000"),
         (&["replay", "."], "`.` is a directory, expected a file"),
+        (&["replay", "--synthetic", "nano-like", "--tokens", "0"], "0 is not in 1..=100000"),
+        (
+            &["replay", "notes.txt", "--lookahead", "--record-bytes", "5"],
+            "`--record-bytes` says what a disk of `--disk-gbps` has to send; give that too",
+        ),
         (&["run", "--trace-experts", "no/where", "hi"], "`--trace-experts`: `no/where` cannot be written"),
+        (&["run", "--trace-experts", "notes.txt", "hi"], "`notes.txt` holds something else than a trace"),
+        (&["run", "--trace-experts", ".", "hi"], "`.` is a directory, expected a file"),
+        (&["run", "--trace-experts", "same", "--stats-json", "./same", "hi"], "name the same file"),
     ] {
         let text = place.run(line).refused(2);
         assert!(text.contains(part), "{text}");
@@ -140,8 +148,33 @@ fn a_pipe_is_no_trace_and_nobody_waits_for_it() {
     assert!(made.success());
     let text = place.run(["replay", "pipe"]).refused(2);
     assert!(text.starts_with("`pipe` is a pipe or a device, expected a file; write the trace into one"), "{text}");
+    let text = place.run(["run", "--trace-experts", "pipe", "hi"]).refused(2);
+    assert!(text.contains("`pipe` is a pipe or a device, expected a file"), "{text}");
     let text = place.run(["replay", "/dev/stdin"]).stdin("ss-trace").refused(2);
     assert!(text.starts_with("`/dev/stdin` is a pipe or a device"), "{text}");
+}
+
+#[test]
+fn a_run_that_is_refused_leaves_the_trace_that_was_there() {
+    let place = Place::new();
+    let (file, _) = traced(&place);
+    let before = std::fs::read(&file).unwrap();
+    let long = "word ".repeat(20_000);
+    let text = place.run(["run", "--backend", "reference", "--trace-experts", "trace", &long]).refused(2);
+    assert!(text.contains("tokens long"), "{text}");
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    place.run(["run", "--backend", "reference", "--trace-experts", "left", &long]).refused(2);
+    assert!(!place.path("left").exists());
+}
+
+#[test]
+fn settings_of_another_command_do_not_stop_a_replay() {
+    let place = Place::new();
+    traced(&place);
+    let line = ["replay", "trace", "--slots", "25%", "--policy", "clock"];
+    place.run(line).env("SS_DISK_GBPS", "3").env("SS_RECORD_US", "3").answer();
+    let made = ["replay", "--synthetic", "nano-like", "--tokens", "5", "--policy", "clock"];
+    place.run(made).env("SS_LOOKAHEAD", "1").answer();
 }
 
 #[test]

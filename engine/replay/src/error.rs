@@ -28,6 +28,20 @@ pub enum Error {
         /// What it is.
         found: &'static str,
     },
+    /// A file that a trace would be written over.
+    #[error(
+        "`{path}` holds something else than a trace, which is not written over; name another file, or remove it first"
+    )]
+    InTheWay {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A trace that somebody else is writing.
+    #[error("`{path}` is being written by another run; name another file, or wait for it")]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
     /// Another kind of file, or a trace of another version.
     #[error("`{path}` is no trace that this program reads ({found}); `ss run --trace-experts FILE` writes one")]
     Foreign {

@@ -2,12 +2,12 @@
 //! a record; then token after token: u32 pass, u32 position, u32 kind (0 a prompt's row, 1 generated), `[layers, choices]`
 //! u16 experts, `[layers, choices]` F32 margins; for a generated one the same two once more, of what its layers were expected
 //! to choose, 65535 for an expert where nothing was. Files of version 1, which are read, hold no forecasts.
-//! Refuses: other files, other versions, and choices that no model can have made.
+//! Refuses: other files, other versions, choices that no model can have made, and to write over what is no trace.
 //! Invariants: a file that ends in the middle of a token is read up to the token before; a generated token of the released
 //! model takes 5,772 bytes, a prompt's 2,892.
 
-use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::fs::{File, Metadata, TryLockError};
+use std::io::{BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::{Error, Expected, Result, Shape, Token, Trace};
@@ -24,27 +24,80 @@ const HEAD: usize = 12;
 /// Bytes of a choice and of a margin.
 const CHOICE: usize = size_of::<u16>() + size_of::<f32>();
 
+/// A file that a trace is to be written to. Until the first token is, what it held stays; where it held nothing and none was
+/// written, it is removed again.
+pub struct TracePlace {
+    path: PathBuf,
+    file: File,
+    /// Whether it keeps what is written: a device, as `/dev/null`, does not.
+    keeps: bool,
+    /// Whether there is nothing in it.
+    empty: bool,
+}
+
+impl TracePlace {
+    /// Makes sure that a trace can be written there, and that nobody else does.
+    ///
+    /// # Errors
+    /// When it cannot be opened, is no file, holds something else than a trace, or another run writes it.
+    pub fn claim(path: &Path) -> Result<Self> {
+        let there = std::fs::metadata(path).ok();
+        let device = there.as_ref().is_some_and(is_device);
+        if let Some(metadata) = there.filter(|_| !device) {
+            must_be_file(path, &metadata)?;
+        }
+        let opened = File::options().read(!device).append(true).create(true).open(path);
+        let mut place = TracePlace {
+            path: path.to_owned(),
+            file: opened.map_err(|cause| Error::io(path, "written", cause))?,
+            keeps: !device,
+            empty: false,
+        };
+        if !device {
+            place.must_be_free()?;
+        }
+        Ok(place)
+    }
+
+    /// Refuses what another run writes and what is no trace.
+    fn must_be_free(&mut self) -> Result<()> {
+        // A file system without locks keeps nobody out.
+        if let Err(TryLockError::WouldBlock) = self.file.try_lock() {
+            return Err(Error::Busy { path: self.path.clone() });
+        }
+        let mut begin = [0; MAGIC.len()];
+        let held = fill(&mut self.file, &mut begin).map_err(|cause| Error::io(&self.path, "read", cause))?;
+        self.empty = held == 0;
+        if self.empty || begin == *MAGIC { Ok(()) } else { Err(Error::InTheWay { path: self.path.clone() }) }
+    }
+}
+
+impl Drop for TracePlace {
+    fn drop(&mut self) {
+        if self.empty {
+            // It may be gone already.
+            _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
 /// Writes a trace, token after token.
 pub struct TraceWriter {
-    path: PathBuf,
-    out: BufWriter<File>,
+    place: TracePlace,
+    /// What the system has not been handed yet.
+    pending: Vec<u8>,
     shape: Shape,
+    begun: bool,
 }
 
 impl TraceWriter {
-    /// Makes or replaces a file. Nothing is in it before [`TraceWriter::flush`].
-    ///
-    /// # Errors
-    /// When it cannot be opened for writing.
-    pub fn create(path: &Path, shape: Shape) -> Result<Self> {
-        let file = File::create(path).map_err(|cause| Error::io(path, "written", cause))?;
-        let mut writer = TraceWriter { path: path.to_owned(), out: BufWriter::new(file), shape };
+    /// Writes to a place. Nothing is in it before [`TraceWriter::flush`].
+    pub fn new(place: TracePlace, shape: Shape) -> Self {
         let Shape { layers, experts, choices, record_bytes } = shape;
         let mut header = MAGIC.to_vec();
         [VERSION, layers, experts, choices].iter().for_each(|word| header.extend(word.to_le_bytes()));
         header.extend(record_bytes.to_le_bytes());
-        writer.write(&header)?;
-        Ok(writer)
+        TraceWriter { place, pending: header, shape, begun: false }
     }
 
     /// Adds a token.
@@ -53,29 +106,35 @@ impl TraceWriter {
     /// When the disk is full or the token has another shape than the trace.
     pub fn push(&mut self, token: &Token) -> Result<()> {
         if let Some(found) = self.shape.fault_of(token) {
-            return Err(Error::Damaged { path: self.path.clone(), token: token.position.into(), found });
+            return Err(Error::Damaged { path: self.place.path.clone(), token: token.position.into(), found });
         }
-        let mut bytes = Vec::with_capacity(HEAD + 2 * CHOICE * token.choices.len());
+        let bytes = &mut self.pending;
         [token.pass, token.position, u32::from(token.generated)].iter().for_each(|w| bytes.extend(w.to_le_bytes()));
-        put_choices(&mut bytes, &token.choices, &token.margins);
+        put_choices(bytes, &token.choices, &token.margins);
         if token.generated {
             let nothing = Expected::nothing(&self.shape);
             let Expected { experts, margins } = token.expected.as_ref().unwrap_or(&nothing);
-            put_choices(&mut bytes, experts, margins);
+            put_choices(bytes, experts, margins);
         }
-        self.write(&bytes)
+        Ok(())
     }
 
-    /// Hands what was added to the system.
+    /// Hands what was added to the system; the first time, what the file held before is gone.
     ///
     /// # Errors
     /// When the disk is full.
     pub fn flush(&mut self) -> Result<()> {
-        self.out.flush().map_err(|cause| Error::io(&self.path, "written", cause))
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.out.write_all(bytes).map_err(|cause| Error::io(&self.path, "written", cause))
+        let TracePlace { path, file, keeps, empty } = &mut self.place;
+        let io = |cause| Error::io(path, "written", cause);
+        if !self.begun {
+            if *keeps {
+                file.set_len(0).map_err(io)?;
+            }
+            (self.begun, *empty) = (true, false);
+        }
+        file.write_all(&self.pending).map_err(io)?;
+        self.pending.clear();
+        Ok(())
     }
 }
 
@@ -97,12 +156,7 @@ impl TraceReader {
     /// # Errors
     /// When it cannot be read or is no trace of this version.
     pub fn open(path: &Path) -> Result<Self> {
-        let metadata = std::fs::metadata(path).map_err(|cause| Error::io(path, "opened", cause))?;
-        // A pipe would keep the reader waiting, a device would never end.
-        if !metadata.is_file() {
-            let found = if metadata.is_dir() { "a directory" } else { "a pipe or a device" };
-            return Err(Error::NotAFile { path: path.to_owned(), found });
-        }
+        must_be_file(path, &std::fs::metadata(path).map_err(|cause| Error::io(path, "opened", cause))?)?;
         let file = File::open(path).map_err(|cause| Error::io(path, "opened", cause))?;
         let mut from = BufReader::new(file);
         let mut header = [0; HEADER];
@@ -202,6 +256,27 @@ impl TraceReader {
             false => Ok(trace),
         }
     }
+}
+
+/// Refuses what is no file: a pipe would keep its reader or writer waiting, a device would never end.
+fn must_be_file(path: &Path, metadata: &Metadata) -> Result<()> {
+    let found = match metadata {
+        file if file.is_file() => return Ok(()),
+        directory if directory.is_dir() => "a directory",
+        _ => "a pipe or a device",
+    };
+    Err(Error::NotAFile { path: path.to_owned(), found })
+}
+
+/// Whether it takes everything and waits for nobody.
+#[cfg(unix)]
+fn is_device(metadata: &Metadata) -> bool {
+    std::os::unix::fs::FileTypeExt::is_char_device(&metadata.file_type())
+}
+
+#[cfg(not(unix))]
+fn is_device(_: &Metadata) -> bool {
+    false
 }
 
 /// Adds experts, then their margins.

@@ -16,7 +16,7 @@ mod trace;
 pub use assembly::Assembly;
 pub use error::{Error, Result};
 pub use figures::Figures;
-pub use file::{TraceReader, TraceWriter};
+pub use file::{TracePlace, TraceReader, TraceWriter};
 pub use made::{Made, PERSISTENCE};
 pub use policy::Policy;
 pub use reads::Pace;

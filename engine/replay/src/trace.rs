@@ -67,6 +67,9 @@ impl Shape {
                 return Some(format!("chose expert {expert} twice in layer {layer}"));
             }
         }
+        if token.margins.iter().any(|margin| !margin.is_finite()) {
+            return Some("has a margin that is no number".to_owned());
+        }
         token.expected.as_ref().and_then(|expected| self.fault_of_forecast(expected))
     }
 
@@ -75,10 +78,22 @@ impl Shape {
         if experts.len() != self.of_token() || margins.len() != self.of_token() {
             return Some(format!("has forecasts of {} choices, expected {}", experts.len(), self.of_token()));
         }
-        let known = |expert: u16| expert == NO_EXPERT || u32::from(expert) < self.experts;
-        let place = experts.iter().position(|&expert| !known(expert))?;
-        let layer = place / self.choices as usize;
-        Some(format!("was expected to choose expert {} in layer {layer}, which has {}", experts[place], self.experts))
+        if margins.iter().any(|margin| !margin.is_finite()) {
+            return Some("has the margin of a forecast that is no number".to_owned());
+        }
+        for (layer, forecast) in experts.chunks_exact(self.choices as usize).enumerate() {
+            let some = || forecast.iter().enumerate().filter(|&(_, &expert)| expert != NO_EXPERT);
+            if let Some((_, expert)) = some().find(|&(_, &expert)| u32::from(expert) >= self.experts) {
+                return Some(format!(
+                    "was expected to choose expert {expert} in layer {layer}, which has {}",
+                    self.experts
+                ));
+            }
+            if let Some((_, expert)) = some().find(|&(place, expert)| forecast[..place].contains(expert)) {
+                return Some(format!("was expected to choose expert {expert} twice in layer {layer}"));
+            }
+        }
+        None
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ss_replay::{Expected, NO_EXPERT, Shape, Token, TraceReader, TraceWriter};
+use ss_replay::{Expected, NO_EXPERT, Shape, Token, TracePlace, TraceReader, TraceWriter};
 use tempfile::TempDir;
 
 use crate::{Random, expected, token};
@@ -28,7 +28,7 @@ fn tokens(count: u32) -> Vec<Token> {
 fn written(count: u32) -> (TempDir, PathBuf) {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("trace");
-    let mut writer = TraceWriter::create(&path, SHAPE).unwrap();
+    let mut writer = TraceWriter::new(TracePlace::claim(&path).unwrap(), SHAPE);
     tokens(count).iter().for_each(|token| writer.push(token).unwrap());
     writer.flush().unwrap();
     (place, path)
@@ -57,7 +57,7 @@ fn what_was_written_comes_back() {
 fn a_generated_token_without_forecasts_says_that_it_has_none() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("trace");
-    let mut writer = TraceWriter::create(&path, SHAPE).unwrap();
+    let mut writer = TraceWriter::new(TracePlace::claim(&path).unwrap(), SHAPE);
     writer.push(&Token { expected: None, ..tokens(3)[2].clone() }).unwrap();
     writer.flush().unwrap();
     let read = TraceReader::open(&path).unwrap().next_token().unwrap().unwrap();
@@ -174,6 +174,72 @@ fn what_cannot_be_opened_or_written_is_named() {
     let missing = place.path().join("missing");
     let error = TraceReader::open(&missing).err().unwrap().to_string();
     assert!(error.starts_with(&format!("`{}` cannot be opened: ", missing.display())), "{error}");
-    let error = TraceWriter::create(place.path(), SHAPE).err().unwrap().to_string();
+    let error = TracePlace::claim(place.path()).err().unwrap().to_string();
+    assert!(error.contains("is a directory, expected a file"), "{error}");
+    let error = TracePlace::claim(&missing.join("trace")).err().unwrap().to_string();
     assert!(error.contains("cannot be written: "), "{error}");
+}
+
+#[test]
+fn what_a_file_held_stays_until_a_token_is_written() {
+    let (_place, path) = written(5);
+    let before = std::fs::read(&path).unwrap();
+    let mut writer = TraceWriter::new(TracePlace::claim(&path).unwrap(), SHAPE);
+    writer.push(&tokens(3)[2]).unwrap();
+    drop(writer);
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    let mut writer = TraceWriter::new(TracePlace::claim(&path).unwrap(), SHAPE);
+    writer.push(&tokens(3)[2]).unwrap();
+    writer.flush().unwrap();
+    drop(writer);
+    assert_eq!(std::fs::metadata(&path).unwrap().len() as usize, HEADER + GENERATED);
+}
+
+#[test]
+fn a_place_where_nothing_was_written_is_empty_again() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("trace");
+    drop(TraceWriter::new(TracePlace::claim(&path).unwrap(), SHAPE));
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_is_no_trace_is_not_written_over() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("config.json");
+    std::fs::write(&path, "{}").unwrap();
+    let error = TracePlace::claim(&path).err().unwrap().to_string();
+    assert!(error.ends_with(
+        "holds something else than a trace, which is not written over; name another file, or remove it first"
+    ));
+    assert_eq!(std::fs::read(&path).unwrap(), b"{}");
+}
+
+#[test]
+fn two_do_not_write_one_trace() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("trace");
+    let first = TracePlace::claim(&path).unwrap();
+    let error = TracePlace::claim(&path).err().unwrap().to_string();
+    assert!(error.contains("is being written by another run"), "{error}");
+    drop(first);
+    TracePlace::claim(&path).unwrap();
+}
+
+#[test]
+fn numbers_and_forecasts_that_no_router_leaves_are_damage() {
+    let spoiled = |spoil: fn(&mut Token)| {
+        let mut token = tokens(3)[2].clone();
+        token.expected = Some(Expected::nothing(&SHAPE));
+        spoil(&mut token);
+        let place = tempfile::tempdir().unwrap();
+        let mut writer = TraceWriter::new(TracePlace::claim(&place.path().join("trace")).unwrap(), SHAPE);
+        writer.push(&token).map_err(|error| error.to_string())
+    };
+    assert!(spoiled(|_| {}).is_ok());
+    assert!(spoiled(|token| token.margins[0] = f32::NAN).unwrap_err().contains("has a margin that is no number"));
+    let forecast = |token: &mut Token| token.expected.as_mut().unwrap().margins[3] = f32::INFINITY;
+    assert!(spoiled(forecast).unwrap_err().contains("has the margin of a forecast that is no number"));
+    let twice = |token: &mut Token| token.expected.as_mut().unwrap().experts[4..6].fill(1);
+    assert!(spoiled(twice).unwrap_err().contains("was expected to choose expert 1 twice in layer 1"));
 }
