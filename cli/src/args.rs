@@ -42,8 +42,8 @@ fn lanes(lane: Lane) -> u16 {
 }
 
 const AFTER: &str = "\
-Every flag has a variable, as SS_MAX_TOKENS for --max-tokens, and a setting in config.toml in $SS_HOME, as max-tokens = \
-500. A flag wins over its variable, and that over the file.
+Every flag but --reclaim has a variable, as SS_MAX_TOKENS for --max-tokens, and a setting in config.toml in $SS_HOME, as \
+max-tokens = 500. A flag wins over its variable, and that over the file.
 
 Exit codes: 0 answered, 2 wrong usage or a bad model, 3 no memory, 4 the device failed, 130 Ctrl-C.";
 

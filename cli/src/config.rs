@@ -58,7 +58,11 @@ fn set_default(mut command: Command, name: &str, value: &Value) -> Result<Comman
         found = true;
         command = command.mut_subcommand(sub, |sub| sub.mut_arg(flag.get_id(), |arg| arg.default_values(values)));
     }
-    if found { Ok(command) } else { bail!("this is no setting; `ss run --help` lists them") }
+    if found {
+        Ok(command)
+    } else {
+        bail!("this is no setting; `--help` of a command lists its flags, which are its settings")
+    }
 }
 
 fn takes_lists(flag: &Arg) -> bool {
