@@ -76,10 +76,5 @@ fn shared_expert(row: u32, tile: u32, thread: u32) {
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let pairs = task.rows * task.choices;
-    if group.y < pairs {
-        routed(group.y, group.x, thread);
-    } else if task.bound == 0u {
-        shared_expert(group.y - pairs, group.x, thread);
-    }
+    routed_or_shared(group, thread);
 }

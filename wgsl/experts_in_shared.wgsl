@@ -27,3 +27,13 @@ fn input_quad(index: u32) -> vec4<f32> {
 fn inputs(row: u32, quad: u32) -> vec4<f32> {
     return row_quad(row * HIDDEN, HIDDEN, quad);
 }
+
+// The kernel says what a workgroup multiplies: `routed(pair, tile, thread)`, `shared_expert(row, tile, thread)`.
+fn routed_or_shared(group: vec3<u32>, thread: u32) {
+    let pairs = task.rows * task.choices;
+    if group.y < pairs {
+        routed(group.y, group.x, thread);
+    } else if task.bound == 0u {
+        shared_expert(group.y - pairs, group.x, thread);
+    }
+}

@@ -30,8 +30,6 @@ var<immediate> task: Task;
 @group(0) @binding(11) var<storage, read_write> out: array<f32>; // [rows, VALUE_HEADS, VALUE_DIM]
 @group(0) @binding(12) var<storage, read_write> tickets: array<atomic<u32>>; // [KEY_HEADS], zeros before and after
 
-var<workgroup> is_last: u32;
-
 // Row `place` of the window and the rows after it.
 fn input_at(place: u32, channel: u32) -> f32 {
     if place >= DEPTH {
@@ -94,18 +92,7 @@ fn moves_key_head(head: u32, thread: u32) -> bool {
     if WINDOW_IN_PLACE == 0u {
         return head % SHARING == 0u;
     }
-    storageBarrier();
-    workgroupBarrier();
-    if thread == 0u {
-        let place = head / SHARING;
-        let before = atomicAdd(&tickets[place], 1u);
-        if before == SHARING - 1u {
-            atomicStore(&tickets[place], 0u);
-        }
-        is_last = u32(before == SHARING - 1u);
-    }
-    workgroupBarrier();
-    return is_last == 1u;
+    return arrives_last(head / SHARING, SHARING, thread);
 }
 
 // All rows of a value head.

@@ -32,7 +32,6 @@ var<workgroup> tokens: array<u32, SPLIT>;
 var<workgroup> parts: array<f32, 4096>;
 var<workgroup> weights: array<f32, 512>; // [MOST_AT_ONCE, SPLIT]
 var<workgroup> few: array<f32, 64>; // [2, MOST_AT_ONCE, 16]: largest logits, then sums of weights, of 16 tokens each
-var<workgroup> is_last: u32;
 
 fn token_of(work: Work, i: u32) -> u32 {
     if i / BLOCK < work.kept {
@@ -196,22 +195,6 @@ fn leave_part(work: Work, split: u32, thread: u32) {
             atomicStore(&split_parts[begin + HEAD + 1u], bitcast<u32>(best_of(h)));
         }
     }
-}
-
-// Whether this workgroup is the last of its row and heads.
-fn arrives_last(ticket: u32, splits: u32, thread: u32) -> bool {
-    storageBarrier();
-    workgroupBarrier();
-    if thread == 0u {
-        let before = atomicAdd(&tickets[ticket], 1u);
-        if before == splits - 1u {
-            atomicStore(&tickets[ticket], 0u);
-        }
-        is_last = u32(before == splits - 1u);
-    }
-    workgroupBarrier();
-    storageBarrier();
-    return is_last == 1u;
 }
 
 fn number_of_part(at: u32) -> f32 {

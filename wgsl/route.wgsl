@@ -3,8 +3,7 @@
 //     logits[r, e] = W(e) . u[r]
 //
 // then the choices (`route_topk.wgsl`) and their slots (`route_slots.wgsl`). The workgroup that arrives last at up to four rows
-// chooses for them. The ticket decides who chooses, never what; logits of other workgroups are read by atomic loads, which no
-// cache makes stale.
+// (`ticket.wgsl`) chooses for them.
 //
 // Row invariance: products see `gemv_weight.wgsl`; rows are chosen for one after the other.
 
@@ -13,8 +12,6 @@
 @group(0) @binding(8) var<storage, read_write> tickets: array<atomic<u32>>; // [rows / 4, rounded up], zeros before and after
 
 override TILES: u32 = (w_ROWS + w_TILE - 1u) / w_TILE;
-
-var<workgroup> is_last: u32;
 
 fn logit(at: u32) -> f32 {
     return bitcast<f32>(atomicLoad(&logits[at]));
@@ -26,22 +23,6 @@ fn input_quad(index: u32) -> vec4<f32> {
 
 fn w_input(row: u32, quad: u32) -> vec4<f32> {
     return row_quad(row * w_COLS, w_COLS, quad);
-}
-
-// Whether this workgroup is the last of its rows.
-fn arrives_last(ticket: u32, thread: u32) -> bool {
-    storageBarrier();
-    workgroupBarrier();
-    if thread == 0u {
-        let before = atomicAdd(&tickets[ticket], 1u);
-        if before == TILES - 1u {
-            atomicStore(&tickets[ticket], 0u);
-        }
-        is_last = u32(before == TILES - 1u);
-    }
-    workgroupBarrier();
-    storageBarrier();
-    return is_last == 1u;
 }
 
 @compute @workgroup_size(THREADS)
@@ -56,7 +37,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             atomicStore(&logits[(first + i / w_TILE) * w_ROWS + output], bitcast<u32>(w_sum(i % w_TILE, i / w_TILE)));
         }
     }
-    if arrives_last(group.y, thread) && !halted {
+    if arrives_last(group.y, TILES, thread) && !halted {
         for (var r = 0u; r < rows; r++) {
             look_up(first + r, thread);
         }

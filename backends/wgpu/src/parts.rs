@@ -60,6 +60,9 @@ pub(crate) const WEIGHT_LOOSE: Part =
 /// Cells of the caches of sparse attention.
 pub(crate) const QSA_CELLS: Part = Part { file: "qsa_cells.wgsl", text: include_str!("../../../wgsl/qsa_cells.wgsl") };
 
+/// The last of several workgroups.
+pub(crate) const TICKET: Part = Part { file: "ticket.wgsl", text: include_str!("../../../wgsl/ticket.wgsl") };
+
 /// The choices of a router.
 pub(crate) const ROUTE_TOPK: Part =
     Part { file: "route_topk.wgsl", text: include_str!("../../../wgsl/route_topk.wgsl") };

@@ -39,7 +39,7 @@ const PROJECT: Kernel = Kernel {
 const MIX: Kernel = Kernel {
     main: Part { file: "gdn_mix.wgsl", text: include_str!("../../../../wgsl/gdn_mix.wgsl") },
     operation: "GdnMix",
-    parts: &[&SHAPE, &RECURRENCE, &TAPS_PART, &GATED, &ROWS, &parts::NUMBERS],
+    parts: &[&SHAPE, &RECURRENCE, &TAPS_PART, &GATED, &ROWS, &parts::NUMBERS, &parts::TICKET],
     weights: &[],
     product: Product::Numbers,
     tuning: &[],

@@ -37,6 +37,7 @@ const LOOKUP: Kernel = Kernel {
 
 const ROUTE: Kernel = Kernel {
     main: Part { file: "route.wgsl", text: include_str!("../../../../wgsl/route.wgsl") },
+    parts: &[&parts::NUMBERS, &parts::ROUTE_TOPK, &parts::ROUTE_SLOTS, &parts::TICKET],
     weights: &["w"],
     product: Product::Gemv,
     tuning: GEMV_TUNING,

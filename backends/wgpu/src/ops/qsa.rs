@@ -53,7 +53,7 @@ const TOPK: Kernel = Kernel {
 const ATTEND: Kernel = Kernel {
     main: Part { file: "qsa_attend.wgsl", text: include_str!("../../../../wgsl/qsa_attend.wgsl") },
     operation: "QsaAttend",
-    parts: &[&parts::NUMBERS, &parts::QSA_CELLS, &parts::QSA_ATTENDED, &parts::QSA_QUERIES],
+    parts: &[&parts::NUMBERS, &parts::QSA_CELLS, &parts::QSA_ATTENDED, &parts::QSA_QUERIES, &parts::TICKET],
     section: "architecture.md 7.4",
     twin: "backends/reference/src/ops/attend.rs",
     tuning: &["threads of a row", "query heads at once"],
@@ -62,6 +62,7 @@ const ATTEND: Kernel = Kernel {
 
 const ATTEND_PROMPT: Kernel = Kernel {
     main: Part { file: "qsa_attend_prompt.wgsl", text: include_str!("../../../../wgsl/qsa_attend_prompt.wgsl") },
+    parts: &[&parts::NUMBERS, &parts::QSA_CELLS, &parts::QSA_ATTENDED, &parts::QSA_QUERIES],
     tuning: &["threads of a row"],
     ..ATTEND
 };
