@@ -59,6 +59,9 @@ impl fmt::Debug for Pool {
 pub trait SlotWriter: Send {
     /// The record's bytes in slot order, `layout().bytes` of them; contents undefined until written.
     fn bytes(&mut self) -> &mut [u8];
+    /// Whether they can be read as quickly as other memory. What a device maps for writing often cannot: an H200 is written at
+    /// 14 GB/s and read at 4 to 30 MB/s.
+    fn readable(&self) -> bool;
     /// Hands the record over; it is in its slot before any work submitted later.
     ///
     /// # Errors

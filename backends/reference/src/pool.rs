@@ -93,6 +93,10 @@ impl SlotWriter for Writer {
         bytemuck::cast_slice_mut(&mut self.words)
     }
 
+    fn readable(&self) -> bool {
+        true
+    }
+
     fn finish(self: Box<Self>) -> Result<()> {
         self.uploaded.fetch_add(4 * self.words.len() as u64, Ordering::Relaxed);
         Ok(())

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -36,6 +37,8 @@ pub(crate) struct Ahead {
     flight: Option<Flight>,
     /// Once all is handed over.
     submitted: Option<(u64, wgpu::SubmissionIndex)>,
+    /// Set when what it read has landed.
+    landed: Arc<AtomicBool>,
 }
 
 /// Work in flight, counted as such until this is gone.
@@ -108,6 +111,7 @@ impl Shared {
             timed: dispatches,
             flight: None,
             submitted: None,
+            landed: Arc::default(),
         })
     }
 
@@ -127,8 +131,7 @@ impl Shared {
         self.device.ledger.dispatches.fetch_add(std::mem::take(&mut work.dispatches), Relaxed);
         if work.parts.is_empty() {
             if let Some(block) = &work.read {
-                // Whether it worked is seen when the range is asked for.
-                block.raw.map_async(wgpu::MapMode::Read, ..work.bytes, |_| ());
+                map(block, work.bytes, &work.landed);
             }
             work.submitted = Some((number, index));
         }
@@ -140,7 +143,10 @@ impl Shared {
         let Some((number, index)) = work.submitted else {
             return Err(Error::Refused("work was waited for before it was handed over".to_owned()));
         };
-        self.device.wait(Some(index))?;
+        match work.read {
+            Some(_) => self.device.wait_awake(index, &work.landed)?,
+            None => self.device.wait(Some(index))?,
+        }
         self.forget(number);
         drop(work.flight);
         if let Some(clock) = work.clock {
@@ -188,6 +194,13 @@ impl Ahead {
     pub(crate) fn left(&self) -> usize {
         self.parts.len()
     }
+}
+
+/// Asks for what was copied to the beginning of a buffer; `landed` is set when it can be read, or cannot, which is seen when it
+/// is read.
+pub(crate) fn map(block: &Block, bytes: u64, landed: &Arc<AtomicBool>) {
+    let landed = Arc::clone(landed);
+    block.raw.map_async(wgpu::MapMode::Read, ..bytes, move |_| landed.store(true, Relaxed));
 }
 
 /// Records the copies of what is to be read, one after the other.

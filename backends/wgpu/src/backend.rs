@@ -14,7 +14,7 @@ use ss_backend::{
 };
 
 use crate::adapter::AdapterChoice;
-use crate::ahead::{Ahead, copy_out};
+use crate::ahead::{Ahead, copy_out, map};
 use crate::clock::{Clock, Timed};
 use crate::device::{Block, Device};
 use crate::encoding::{Encoding, GRID_BYTES, MOST_DECIDED};
@@ -490,15 +490,14 @@ impl Backend for WgpuBackend {
         let mut encoder = device.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let block = self.shared.take_readback(bytes)?;
         copy_out(&mut encoder, &wanted, &block)?;
-        let last = {
+        let (last, index) = {
             let queue = self.shared.queue.lock();
-            device.queue.submit([encoder.finish()]);
-            queue.last
+            (queue.last, device.queue.submit([encoder.finish()]))
         };
-        // Whether it worked is seen when the range is asked for.
-        block.raw.map_async(wgpu::MapMode::Read, ..bytes, |_| ());
+        let landed = Arc::default();
+        map(&block, bytes, &landed);
         let started = Instant::now();
-        device.wait(None)?;
+        device.wait_awake(index, &landed)?;
         device.ledger.flew(started);
         self.shared.forget(last);
         let read = self.shared.read_out(block, bytes)?;

@@ -3,9 +3,12 @@
 //! Invariants: no fault of the driver becomes a panic; it is kept, and each later call returns it as an error.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use parking_lot::Mutex;
-use ss_backend::{DeviceFacts, Error, Result};
+use ss_backend::{DeviceFacts, DeviceKind, Error, Result};
 use wgpu::Features;
 
 use crate::adapter::{AdapterChoice, AdapterFacts, chosen};
@@ -14,7 +17,7 @@ use crate::clock::Timed;
 use crate::encoding::QUAD_BYTES;
 use crate::ledger::{Charge, Ledger};
 use crate::registry::{Side, Units};
-use crate::tuning::{SUBGROUP_OF_16, WIDEST_SUBGROUP};
+use crate::tuning::{self, SUBGROUP_OF_16, WIDEST_SUBGROUP};
 
 /// Bytes of immediates that a kernel may take: what WebGPU grants everywhere.
 pub(crate) const IMMEDIATE_BYTES: u32 = 64;
@@ -176,6 +179,21 @@ impl Device {
     /// Waits for `index`, or for everything submitted.
     pub(crate) fn wait(&self, index: Option<wgpu::SubmissionIndex>) -> Result<()> {
         self.poll(wgpu::PollType::Wait { submission_index: index, timeout: None })
+    }
+
+    /// Waits for `index`, whose end sets `ended` by way of a callback. A GPU is waited for awake at first, since going to sleep
+    /// costs more than short work takes.
+    pub(crate) fn wait_awake(&self, index: wgpu::SubmissionIndex, ended: &AtomicBool) -> Result<()> {
+        let begun = Instant::now();
+        // A driver that runs on the processor needs it itself.
+        while self.facts.kind == DeviceKind::Hardware && begun.elapsed() < tuning::AWAKE {
+            self.collect()?;
+            if ended.load(Relaxed) {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        self.wait(Some(index))
     }
 
     /// Gives back what finished work held, staging buffers above all, without waiting.

@@ -74,6 +74,11 @@ impl SlotWriter for Writer {
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast::<u8>(), length) }
     }
 
+    /// Never: wgpu does not say of mapped memory what it is, and a driver may give memory of the device.
+    fn readable(&self) -> bool {
+        false
+    }
+
     fn finish(mut self: Box<Self>) -> Result<()> {
         let Some((view, from)) = self.mapped.take() else { return Ok(()) };
         drop(view);

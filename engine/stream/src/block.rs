@@ -27,6 +27,11 @@ impl Block {
         bytes.saturating_add(PAGE as u64)
     }
 
+    /// Whether it is for records of so many bytes.
+    pub fn holds(&self, bytes: usize) -> bool {
+        self.bytes == bytes
+    }
+
     /// What was written; empty before.
     pub fn bytes(&self) -> &[u8] {
         self.memory.get(self.start..self.start + self.bytes).unwrap_or_default()

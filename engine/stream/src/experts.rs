@@ -6,16 +6,17 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use ss_backend::{Backend, Pool, SlotWriter};
 use ss_checkpoint::{Checkpoint, ExpertFiles, Piece, check_record};
 
 use crate::lanes::{Beside, Read};
-use crate::lookahead::{Demand, Job, Lookahead};
+use crate::lookahead::{Demand, Early, Job, Lookahead};
 use crate::ram::RamRecords;
 use crate::tickets::Tickets;
+use crate::way::{Bounces, Goal, Way};
 use crate::{
     Claim, Clock, Error, ExpertCounters, ExpertId, HotExpert, Lane, LaneCounts, Lanes, LookaheadCounters,
     LookaheadOptions, Miss, Mutation, RecordSource, Result, SlotTable, Uses,
@@ -44,6 +45,7 @@ pub struct ExpertCache {
     /// Records in host memory, asked before the disk.
     ram: Option<Arc<RamRecords>>,
     lanes: Lanes,
+    bounces: Bounces,
     pool: Pool,
     table: SlotTable,
     /// One entry for each pin that [`ExpertCache::release`] undoes.
@@ -109,9 +111,12 @@ impl ExpertCache {
         let source = options.source.unwrap_or_else(|| checkpoint.clone());
         let lookahead = options.lookahead.within(options.slots as usize);
         let lanes_ahead = Lanes::new(LaneCounts::new(lookahead.lanes, lookahead.lanes)?);
+        let bounces = Bounces::default();
+        let early = Early { source: source.clone(), ram: ram.clone(), pieces: lanes_ahead, bounces: bounces.clone() };
         Ok(ExpertCache {
             table: SlotTable::new(layers, geometry.experts, options.slots, policy),
-            ahead: Lookahead::new(backend.clone(), checkpoint.clone(), source.clone(), ram.clone(), lanes_ahead),
+            ahead: Lookahead::new(backend.clone(), checkpoint.clone(), early),
+            bounces,
             lookahead,
             tickets: Tickets::new(checkpoint.expert_layout().bytes),
             uses: Uses::new(layers, geometry.experts),
@@ -434,13 +439,15 @@ impl ExpertCache {
         for miss in misses.iter().filter(|miss| !self.skips(miss)) {
             records.push((self.backend.open_slot(pool, miss.slot)?, miss));
         }
-        let bytes = AtomicU64::new(0);
+        let (bytes, left) = (AtomicU64::new(0), AtomicUsize::new(records.len()));
         let read = |(mut writer, miss): (Box<dyn SlotWriter>, &Miss)| -> Result<()> {
-            bytes.fetch_add(self.read_record(writer.bytes(), miss, lane)?, Ordering::Relaxed);
+            bytes.fetch_add(self.read_record(Goal::of(&mut *writer), miss, lane)?, Ordering::Relaxed);
             writer.finish()?;
+            // The last one goes with the work that waits for it.
+            let others = left.fetch_sub(1, Ordering::Relaxed) > 1;
             match lane {
-                Lane::Demand => Ok(self.backend.flush()?),
-                Lane::Bulk => Ok(()),
+                Lane::Demand if others => Ok(self.backend.flush()?),
+                Lane::Demand | Lane::Bulk => Ok(()),
             }
         };
         self.lanes.run_beside(lane, records, read, beside)?;
@@ -448,11 +455,12 @@ impl ExpertCache {
     }
 
     /// Brings a record from host memory or the disk, and returns the bytes that came from the disk.
-    fn read_record(&self, into: &mut [u8], miss: &Miss, lane: Lane) -> Result<u64> {
+    fn read_record(&self, goal: Goal<'_>, miss: &Miss, lane: Lane) -> Result<u64> {
+        let way = Way { lanes: &self.lanes, lane, bounces: &self.bounces };
         let read = |into: &mut [u8]| self.read_from(&*self.source, into, miss, lane);
         match &self.ram {
-            Some(ram) => ram.bring(miss.id, lane.into(), into, read),
-            None => read(into),
+            Some(ram) => ram.bring(miss.id, lane.into(), (way, goal), read),
+            None => way.read(goal, read),
         }
     }
 

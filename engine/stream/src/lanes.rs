@@ -21,6 +21,8 @@ const MOST: u16 = 256;
 /// A read that somebody waits for is divided at multiples of so many bytes of the file: few misses use all lanes then, and
 /// parts begin where a direct read may begin.
 const PART: u64 = 512 << 10;
+/// A copy that somebody waits for is divided into parts of so many bytes: 50 us each where one lane writes 14 GB/s.
+const COPIED_PART: usize = 704 << 10;
 /// How many others each lane wakes when there is work left.
 const WAKES: usize = 2;
 
@@ -124,6 +126,19 @@ impl Lanes {
         };
         self.run(lane, reads, |read| Ok(source.read(read.range, read.into)?))?;
         Ok(bytes)
+    }
+
+    /// Copies a record to memory of its length; what somebody waits for on several lanes at once.
+    pub(crate) fn copy(&self, lane: Lane, from: &[u8], into: &mut [u8]) -> Result<()> {
+        let part = match lane {
+            Lane::Demand => COPIED_PART,
+            Lane::Bulk => from.len().max(1),
+        };
+        let parts = from.chunks(part).zip(into.chunks_mut(part)).collect();
+        self.run(lane, parts, |(from, into): (&[u8], &mut [u8])| {
+            into.copy_from_slice(from);
+            Ok(())
+        })
     }
 
     /// Runs `work` on every item, on as many lanes as there are. After a failure no more items are begun.

@@ -27,6 +27,7 @@ mod tests;
 mod throttle;
 mod tickets;
 mod uses;
+mod way;
 
 pub use counters::{Counters, ExpertCounters, NgramCounters};
 pub use desk::Desk;

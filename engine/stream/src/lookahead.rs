@@ -14,6 +14,7 @@ use ss_checkpoint::{Checkpoint, Piece};
 use crate::desk::Desk;
 use crate::experts::{carve, check};
 use crate::ram::{RamRecords, Room};
+use crate::way::{Bounces, Goal, Way};
 use crate::{Candidate, ExpertId, Lane, Lanes, RecordSource, Result};
 
 /// How records are read early.
@@ -103,13 +104,19 @@ pub(crate) struct Lookahead {
     lanes: Vec<JoinHandle<()>>,
 }
 
+/// Where records that are read early come from, and how.
+pub(crate) struct Early {
+    pub source: Arc<dyn RecordSource>,
+    pub ram: Option<Arc<RamRecords>>,
+    /// Lanes of the pieces of a record, so that it costs the latency of one.
+    pub pieces: Lanes,
+    pub bounces: Bounces,
+}
+
 struct Shared {
     backend: Arc<dyn Backend>,
-    source: Arc<dyn RecordSource>,
-    ram: Option<Arc<RamRecords>>,
     checkpoint: Arc<Checkpoint>,
-    /// Those of the pieces of a record, so that it costs the latency of one.
-    pieces: Lanes,
+    early: Early,
     desk: Mutex<Desk<Job>>,
     /// Set once, when the last job is over.
     over: AtomicBool,
@@ -121,19 +128,11 @@ struct Shared {
 
 impl Lookahead {
     /// No lane is started before the first job.
-    pub fn new(
-        backend: Arc<dyn Backend>,
-        checkpoint: Arc<Checkpoint>,
-        source: Arc<dyn RecordSource>,
-        ram: Option<Arc<RamRecords>>,
-        pieces: Lanes,
-    ) -> Self {
+    pub fn new(backend: Arc<dyn Backend>, checkpoint: Arc<Checkpoint>, early: Early) -> Self {
         let shared = Arc::new(Shared {
             backend,
             checkpoint,
-            source,
-            ram,
-            pieces,
+            early,
             desk: Mutex::default(),
             over: AtomicBool::new(false),
             work: Condvar::new(),
@@ -144,7 +143,7 @@ impl Lookahead {
 
     /// Queues a job. Where a lane that it needs cannot be started it is not queued, so that its slot is the caller's again.
     pub fn issue(&mut self, id: ExpertId, job: Job) -> Result<()> {
-        let wanted = (self.desk().load() + 1).min(self.shared.pieces.counts().of(AHEAD));
+        let wanted = (self.desk().load() + 1).min(self.shared.early.pieces.counts().of(AHEAD));
         while self.lanes.len() < wanted {
             let (shared, number) = (self.shared.clone(), self.lanes.len());
             let lane = std::thread::Builder::new()
@@ -238,16 +237,18 @@ impl Shared {
 
     fn read(&self, id: ExpertId, job: Job) -> Result<()> {
         let Job { mut writer, pieces, .. } = job;
+        let Early { source, ram, pieces: lanes, bounces } = &self.early;
         let read = |into: &mut [u8]| -> Result<u64> {
             let mut reads = Vec::new();
             carve(into, &pieces, &mut reads)?;
-            let bytes = self.pieces.read(AHEAD, &*self.source, reads)?;
+            let bytes = lanes.read(AHEAD, &**source, reads)?;
             check(&self.checkpoint, id, into)?;
             Ok(bytes)
         };
-        match &self.ram {
-            Some(ram) => ram.bring(id, Room::Displace, writer.bytes(), read)?,
-            None => read(writer.bytes())?,
+        let (way, goal) = (Way { lanes, lane: AHEAD, bounces }, Goal::of(&mut *writer));
+        match ram {
+            Some(ram) => ram.bring(id, Room::Displace, (way, goal), read)?,
+            None => way.read(goal, read)?,
         };
         writer.finish()?;
         Ok(self.backend.flush()?)

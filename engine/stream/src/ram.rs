@@ -12,7 +12,8 @@ use ss_checkpoint::Checkpoint;
 
 use crate::block::Block;
 use crate::throttle::Throttle;
-use crate::{Clock, Error, Eviction, ExpertId, Lane, Mutation, Result};
+use crate::way::{Goal, Way};
+use crate::{Clock, Eviction, ExpertId, Lane, Mutation, Result};
 
 /// Bytes of a gigabyte, decimal as everywhere.
 const GIGABYTE: f64 = 1e9;
@@ -185,21 +186,23 @@ impl RamRecords {
         self.index.lock().unused.len()
     }
 
-    /// Fills `into` with a record: from here, else with `read`, which checks what it reads and returns the bytes that came
+    /// Brings a record to its goal: from here, else with `read`, which checks what it reads and returns the bytes that came
     /// from the disk. What was read is kept if there is room.
     pub fn bring(
         &self,
         id: ExpertId,
         room: Room,
-        into: &mut [u8],
+        (way, goal): (Way<'_>, Goal<'_>),
         read: impl FnOnce(&mut [u8]) -> Result<u64>,
     ) -> Result<u64> {
-        if self.serve(id, into) {
-            return Ok(0);
+        if let Some((place, block)) = self.hold(id) {
+            let served = self.serve(block, way, goal);
+            self.let_go(place, served.as_ref().ok().copied());
+            return served.map(|_| 0);
         }
         match self.claim(id, room) {
-            Some(claimed) => self.fill(id, claimed, Some(into), read),
-            None => read(into),
+            Some(claimed) => self.fill(id, claimed, Some((way, goal)), read),
+            None => way.read(goal, read),
         }
     }
 
@@ -211,22 +214,25 @@ impl RamRecords {
         }
     }
 
-    /// Copies a record that is here, and says whether it is.
-    fn serve(&self, id: ExpertId, into: &mut [u8]) -> bool {
-        let Some((place, block)) = self.hold(id) else { return false };
-        let bytes = into.len() as u64;
-        let mut copy = || copy_whole(block.read().bytes(), into);
-        let whole = match &self.throttle {
-            Some(throttle) => throttle.pace(bytes, copy),
-            None => copy(),
-        };
+    /// Copies a record that is here, and returns its bytes.
+    fn serve(&self, block: &RwLock<Block>, way: Way<'_>, goal: Goal<'_>) -> Result<u64> {
+        let bytes = goal.len() as u64;
+        let copy = || way.copy(block.read().bytes(), goal);
+        match &self.throttle {
+            Some(throttle) => throttle.pace(bytes, copy)?,
+            None => copy()?,
+        }
+        Ok(bytes)
+    }
+
+    /// Lets a record be displaced again, and counts what it served.
+    fn let_go(&self, place: u32, served: Option<u64>) {
         let mut index = self.index.lock();
         index.let_go(place);
-        if whole {
+        if let Some(bytes) = served {
             index.counters.hits += 1;
             index.counters.bytes += bytes;
         }
-        whole
     }
 
     /// Keeps a record from being displaced while it is copied.
@@ -254,15 +260,15 @@ impl RamRecords {
         Some(claimed)
     }
 
-    /// Reads a record into its place and on into `copy_to`, and enters it if that went well.
+    /// Reads a record into its place and carries it on, and enters it if that went well.
     fn fill(
         &self,
         id: ExpertId,
         claimed: Claimed,
-        copy_to: Option<&mut [u8]>,
+        on: Option<(Way<'_>, Goal<'_>)>,
         read: impl FnOnce(&mut [u8]) -> Result<u64>,
     ) -> Result<u64> {
-        let done = self.read_into(&claimed, copy_to, read);
+        let done = self.read_into(&claimed, on, read);
         let mut index = self.index.lock();
         index.let_go(claimed.place);
         match &done {
@@ -276,30 +282,21 @@ impl RamRecords {
     fn read_into(
         &self,
         claimed: &Claimed,
-        copy_to: Option<&mut [u8]>,
+        on: Option<(Way<'_>, Goal<'_>)>,
         read: impl FnOnce(&mut [u8]) -> Result<u64>,
     ) -> Result<(u64, bool)> {
         let mut block = self.blocks.get(claimed.place as usize).map(RwLock::write);
         let Some(held) = block.as_mut().and_then(|block| block.bytes_mut()) else {
             // The system has no more memory: the record goes past this tier.
-            return Ok((copy_to.map_or(Ok(0), read)?, false));
+            return Ok((on.map_or(Ok(0), |(way, goal)| way.read(goal, read))?, false));
         };
         let stale = self.mutation == Mutation::StaleRam && claimed.displaced;
         let bytes = if stale { 0 } else { read(held)? };
-        match copy_to.map(|into| copy_whole(held, into)) {
-            Some(false) => Err(Error::Fault("a record of another length than its place in host memory".to_owned())),
-            Some(true) | None => Ok((bytes, true)),
+        if let Some((way, goal)) = on {
+            way.copy(held, goal)?;
         }
+        Ok((bytes, true))
     }
-}
-
-/// Copies a record to memory of its length, and says whether it has that.
-fn copy_whole(held: &[u8], into: &mut [u8]) -> bool {
-    let whole = held.len() == into.len();
-    if whole {
-        into.copy_from_slice(held);
-    }
-    whole
 }
 
 impl Index {

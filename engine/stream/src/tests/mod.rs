@@ -13,3 +13,4 @@ mod slots;
 mod store;
 mod support;
 mod throttle;
+mod way;

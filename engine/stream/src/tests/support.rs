@@ -76,6 +76,10 @@ pub struct Device {
     pub refuse_open: AtomicU32,
     /// Is lost when the next record is finished.
     pub lose: Arc<AtomicBool>,
+    /// Whether what its writers write to is said to be slow to read.
+    pub slow_to_read: AtomicBool,
+    /// Where its writers' memory begins and ends.
+    pub mapped: Mutex<Vec<(usize, usize)>>,
 }
 
 impl Device {
@@ -93,7 +97,9 @@ impl Device {
             matrix_tiles: Vec::new(),
             threads: 1,
         };
-        Arc::new(Device { facts, refuse_open: AtomicU32::new(0), lose: Arc::default() })
+        let (refuse_open, lose) = (AtomicU32::new(0), Arc::default());
+        let (slow_to_read, mapped) = (AtomicBool::new(false), Mutex::default());
+        Arc::new(Device { facts, refuse_open, lose, slow_to_read, mapped })
     }
 }
 
@@ -120,11 +126,16 @@ struct Writer {
     slot: Arc<Mutex<Vec<u8>>>,
     bytes: Vec<u8>,
     lose: Arc<AtomicBool>,
+    readable: bool,
 }
 
 impl SlotWriter for Writer {
     fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes
+    }
+
+    fn readable(&self) -> bool {
+        self.readable
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
@@ -178,7 +189,10 @@ impl Backend for Device {
         let slot = pool.memory::<Slots>().and_then(|pool| pool.slots.get(slot as usize));
         let slot = slot.ok_or_else(|| Error::Refused("no such slot".to_owned()))?.clone();
         let bytes = vec![0xa5; pool.layout().bytes as usize];
-        Ok(Box::new(Writer { slot, bytes, lose: self.lose.clone() }))
+        let begin = bytes.as_ptr().addr();
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).push((begin, begin + bytes.len()));
+        let readable = !self.slow_to_read.load(Ordering::Relaxed);
+        Ok(Box::new(Writer { slot, bytes, lose: self.lose.clone(), readable }))
     }
 
     fn submit(&self, _: Work<'_>) -> Result<Submission> {
@@ -229,6 +243,26 @@ impl RecordSource for Disk {
             }
             None => self.checkpoint.read(range, into),
         }
+    }
+}
+
+/// A checkpoint that counts what is read straight into the memory of a device's writers, and what is not.
+pub struct Watched {
+    pub checkpoint: Arc<Checkpoint>,
+    pub device: Arc<Device>,
+    pub straight: AtomicU32,
+    pub elsewhere: AtomicU32,
+}
+
+impl RecordSource for Watched {
+    fn read(&self, range: FileRange, into: &mut [u8]) -> ss_checkpoint::Result<()> {
+        let at = into.as_ptr().addr();
+        let mapped = self.device.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        let straight = mapped.iter().any(|(begin, end)| (*begin..*end).contains(&at));
+        drop(mapped);
+        let count = if straight { &self.straight } else { &self.elsewhere };
+        count.fetch_add(1, Ordering::Relaxed);
+        self.checkpoint.read(range, into)
     }
 }
 
@@ -328,7 +362,7 @@ fn slot_bytes(cache: &ExpertCache, slot: u32) -> Vec<u8> {
     slots.slots[slot as usize].lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-fn holds(cache: &ExpertCache, checkpoint: &Checkpoint, slot: u32, id: ExpertId) -> bool {
+pub fn holds(cache: &ExpertCache, checkpoint: &Checkpoint, slot: u32, id: ExpertId) -> bool {
     let layout = *cache.pool().layout();
     let mut record = vec![0; layout.bytes as usize];
     let read = checkpoint.read_expert(id.layer as usize, id.expert, &mut record);
