@@ -266,6 +266,9 @@ pub struct AheadArgs {
     /// How far above a layer's last choice an expert must be expected to be read early, in logits
     #[arg(long, value_name = "X", default_value_t = LookaheadOptions::default().margin, value_parser = values::margin)]
     pub lookahead_margin: f32,
+    /// Read early whatever is expected, whether its read is worth its time or not, as `ss run --lookahead-always` does
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub lookahead_always: bool,
     /// Microseconds from the experts of a layer being there to the choice of the next
     #[arg(long, value_name = "US", default_value_t = LAYER_US, value_parser = values::microseconds)]
     pub layer_us: f64,
@@ -406,6 +409,10 @@ pub struct LoadArgs {
     /// Read no expert before its layer has chosen it
     #[arg(long, value_parser = BoolishValueParser::new())]
     pub no_lookahead: bool,
+    /// Read early whatever is expected, even where its layer will have chosen before it is there and probably something else;
+    /// without it such reads are left out, by how long reads take and how often forecasts came true
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub lookahead_always: bool,
     /// How far above a layer's last choice an expert must be expected to be read early, in logits
     #[arg(long, value_name = "X", default_value_t = LookaheadOptions::default().margin, value_parser = values::margin)]
     pub lookahead_margin: f32,
@@ -470,6 +477,10 @@ pub struct DeviceArgs {
     /// on an adapter that is software
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
     pub matrix_units: MatrixUnits,
+    /// Keep the GPU from slowing down while a reply waits for records, by a little work now and then; where reads are quick it
+    /// costs more than it gains
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub keep_awake: bool,
     /// Threads of the reference backend; 0 takes one for each core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=MOST_THREADS))]
     pub threads: u16,

@@ -27,10 +27,16 @@ struct Gpu {
     adapter: AdapterFacts,
     opened: Arc<WgpuBackend>,
     cache: Option<CacheFile>,
-    /// Flags that say how it is opened.
+    opening: Opening,
+}
+
+/// What says how an adapter is opened.
+#[derive(Clone)]
+struct Opening {
     choice: AdapterChoice,
     timing: Timing,
     matrix_units: MatrixUnits,
+    keep_awake: bool,
 }
 
 /// Whether an adapter times its work.
@@ -86,7 +92,10 @@ impl Device {
                 passed_over(&adapters);
                 Self::reference(args)
             }
-            Choice::Adapter(choice) => Self::adapter(&adapters, choice, timing, args.matrix_units),
+            Choice::Adapter(choice) => {
+                let DeviceArgs { matrix_units, keep_awake, .. } = *args;
+                Self::adapter(&adapters, Opening { choice, timing, matrix_units, keep_awake })
+            }
         }
     }
 
@@ -95,12 +104,8 @@ impl Device {
         Ok(Device { backend: Arc::new(Reference::new(options)?), gpu: None })
     }
 
-    fn adapter(
-        adapters: &[AdapterFacts],
-        choice: AdapterChoice,
-        timing: Timing,
-        matrix_units: MatrixUnits,
-    ) -> Result<Self> {
+    fn adapter(adapters: &[AdapterFacts], opening: Opening) -> Result<Self> {
+        let Opening { choice, timing, matrix_units, keep_awake } = opening.clone();
         let adapter = match (ss_wgpu::choose(adapters, &choice), &choice) {
             (Ok(adapter), _) => adapter.clone(),
             // A name that nothing has is wrong usage; no device has failed.
@@ -119,6 +124,7 @@ impl Device {
             MatrixUnits::Auto => adapter.device.kind == DeviceKind::Hardware,
             MatrixUnits::Off => false,
         };
+        options.keep_awake = keep_awake;
         options.pipeline_cache = cache.as_ref().and_then(CacheFile::read);
         let opened = Arc::new(WgpuBackend::open(options)?);
         ensure!(
@@ -126,7 +132,7 @@ impl Device {
             "`--matrix-units on`: the adapter `{}` has none that the kernels can use; `auto` does without them",
             adapter.device.device
         );
-        let gpu = Gpu { adapter, opened: opened.clone(), cache, choice, timing, matrix_units };
+        let gpu = Gpu { adapter, opened: opened.clone(), cache, opening };
         Ok(Device { backend: opened, gpu: Some(gpu) })
     }
 
@@ -151,10 +157,11 @@ impl Device {
         let units = gpu.opened.uses_matrix_units();
         let proved = trust::check(&*gpu.opened, units, &self.twin()?, &mut Verdicts::open());
         match proved {
-            Err(error) if units && gpu.matrix_units == MatrixUnits::Auto && error.is::<Broken>() => {
+            Err(error) if units && gpu.opening.matrix_units == MatrixUnits::Auto && error.is::<Broken>() => {
                 terminal::note(format_args!("note: with its matrix units {error}; prompts are read without them"));
-                let (adapters, choice, timing) = ([gpu.adapter.clone()], gpu.choice.clone(), gpu.timing);
-                *self = Self::adapter(&adapters, choice, timing, MatrixUnits::Off)?;
+                let opening = Opening { matrix_units: MatrixUnits::Off, ..gpu.opening.clone() };
+                let adapter = gpu.adapter.clone();
+                *self = Self::adapter(&[adapter], opening)?;
                 self.prove()
             }
             proved => proved,
@@ -229,7 +236,8 @@ pub(crate) mod tests {
     }
 
     fn args(backend: BackendChoice, adapter: Option<&str>) -> DeviceArgs {
-        DeviceArgs { backend, adapter: adapter.map(str::to_string), matrix_units: MatrixUnits::Auto, threads: 0 }
+        let (adapter, matrix_units) = (adapter.map(str::to_string), MatrixUnits::Auto);
+        DeviceArgs { backend, adapter, matrix_units, keep_awake: false, threads: 0 }
     }
 
     #[test]

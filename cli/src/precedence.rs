@@ -54,7 +54,7 @@ pub fn settle_device(device: &mut DeviceArgs, matches: &ArgMatches) -> Result<()
 /// Names the flag that a file, or a replay without lookahead, leaves without meaning; and as [`settle`].
 pub fn settle_replay(args: &mut ReplayArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
-    for id in ["lookahead_margin", "layer_us", "record_us", "disk_gbps", "disk_latency_us"] {
+    for id in ["lookahead_margin", "lookahead_always", "layer_us", "record_us", "disk_gbps", "disk_latency_us"] {
         let idle = typed(id) && !args.ahead.lookahead;
         anyhow::ensure!(!idle, "`--{}` says how lookahead is replayed; add `--lookahead`", id.replace('_', "-"));
     }

@@ -29,7 +29,8 @@ impl Ahead {
     /// When the disk is none, or a pool none for its model.
     pub fn new(args: &AheadArgs, grid: &Grid<'_>) -> Result<Self> {
         let pace = pace(args, grid.trace.shape.record_bytes)?;
-        let lookahead = LookaheadOptions { margin: args.lookahead_margin, ..LookaheadOptions::default() };
+        let (margin, weigh) = (args.lookahead_margin, !args.lookahead_always);
+        let lookahead = LookaheadOptions { margin, weigh, ..LookaheadOptions::default() };
         let one =
             |policy, slots, told: &mut dyn FnMut(u64, u64)| compare(grid.trace, policy, slots, (pace, lookahead), told);
         Ok(Ahead { pace, lookahead, found: grid.run(2, one)? })

@@ -187,6 +187,7 @@ impl<'a> Source<'a> {
         store.row_cache_bytes = self.need.row_cache;
         (store.ram, store.mirror, store.pace) = (self.tiers.ram, self.tiers.mirror(), self.tiers.pace);
         store.lookahead.on = !self.args.no_lookahead;
+        store.lookahead.weigh = !self.args.lookahead_always;
         store.lookahead.margin = self.args.lookahead_margin;
         let (arithmetic, read_group) = (self.args.arithmetic, self.read_group);
         let options = ModelOptions { store, arithmetic, read_group, mutation: PassMutation::None };

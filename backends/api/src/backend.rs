@@ -83,6 +83,12 @@ pub trait Backend: Send + Sync {
         Ok(())
     }
 
+    /// Keeps the device from slowing down until what this gives is dropped: while a reply waits for records, and the device has
+    /// nothing to do. It changes no result; a backend whose device does not slow down, or may, does nothing.
+    fn keep_awake(&self) -> Option<Box<dyn Send>> {
+        None
+    }
+
     /// Builds whatever these operations will need, so that their first submission does not wait for it. Nothing runs.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ use crate::encoding::{Encoding, GRID_BYTES, MOST_DECIDED};
 use crate::groups::Groups;
 use crate::memory::Stored;
 use crate::pool::{ChunkAccess, Chunks};
+use crate::pulse::Pulse;
 use crate::registry::{Inputs, Kernel, Key, Pipeline, Registry};
 use crate::staging::{self, SlotCopy, Target};
 use crate::tuning::{self, GemmTile, LARGE_TILE, SMALL_TILE};
@@ -42,6 +43,8 @@ pub struct Options {
     pub f16_inputs: bool,
     /// Whether adapters without a GPU multiply prompt rows in the tiles of a GPU, which takes them seconds to compile: for tests.
     pub large_tiles: bool,
+    /// Whether the device is kept from slowing down while a reply waits for records.
+    pub keep_awake: bool,
     /// Most bytes of a binding, where it shall be smaller than the device allows.
     pub binding_bytes: Option<u64>,
     /// What [`WgpuBackend::pipeline_cache`] gave for this adapter earlier; damaged bytes count as none.
@@ -61,6 +64,7 @@ impl Options {
             matrix_units: false,
             f16_inputs: false,
             large_tiles: false,
+            keep_awake: false,
             binding_bytes: None,
             pipeline_cache: None,
             timed: Timed::Nothing,
@@ -88,6 +92,8 @@ pub(crate) struct Shared {
     pub(crate) rounded: Inputs,
     /// Rows and outputs of a workgroup of prompt products.
     pub(crate) tile: GemmTile,
+    /// Where the device is kept awake.
+    pub(crate) pulse: Option<Pulse>,
     clock: Option<Clock>,
     /// Free clocks of work that is encoded ahead.
     clocks: Mutex<Vec<Clock>>,
@@ -207,6 +213,7 @@ impl WgpuBackend {
         let software = device.facts.kind == DeviceKind::Software;
         let tile = if software && !options.large_tiles { SMALL_TILE } else { LARGE_TILE };
         let shared = Shared {
+            pulse: options.keep_awake.then(Pulse::new),
             clock: Clock::new(&device)?,
             device,
             registry,
@@ -520,6 +527,10 @@ impl Backend for WgpuBackend {
         let (buffer, offset) = chunks.place(slot)?;
         let target = Target { buffer: buffer.clone(), offset, _open: chunks.open(slot)? };
         staging::writer(&self.shared, &chunks.staging, target)
+    }
+
+    fn keep_awake(&self) -> Option<Box<dyn Send>> {
+        self.shared.pulse.as_ref()?.hold(&self.shared.device)
     }
 
     fn flush(&self) -> Result<()> {

@@ -17,6 +17,7 @@ mod ops;
 mod overrides;
 mod parts;
 mod pool;
+mod pulse;
 mod registry;
 pub mod selftest;
 mod staging;

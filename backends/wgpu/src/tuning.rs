@@ -172,6 +172,12 @@ pub(crate) const MOST_PENDING_BYTES: u64 = 256 << 20;
 /// work takes 29 us awake and 53 us asleep.
 pub(crate) const AWAKE: Duration = Duration::from_micros(500);
 
+/// How often a device that waits for records is given a pulse, and the steps of one, 4 us. On an H200 a layer takes 700 us from
+/// its submission to its choices where the device has waited a millisecond before it, 240 with pulses; over whole replies that
+/// gained 3 % at 3.7 GB/s and cost 6 % at 17.3, which is why nobody gets them unasked.
+pub(crate) const PULSE_EVERY: Duration = Duration::from_micros(100);
+pub(crate) const PULSE_STEPS: u32 = 1000;
+
 /// Lanes that share an output of a weight whose rows have this many units of 16 bytes.
 const fn lanes_for(units: u32) -> u32 {
     let mut lanes = 1;

@@ -51,7 +51,9 @@ fn seconds_a_layer(texts: &[Text]) -> f64 {
 
 fn main() {
     let slots: PoolSize = setting("SS_SLOTS", PoolSize::Percent(25));
-    let margin = setting("SS_MARGIN", LookaheadOptions::default().margin);
+    let usual = LookaheadOptions { weigh: true, ..LookaheadOptions::default() };
+    let (margin, weigh) = (setting("SS_MARGIN", usual.margin), setting("SS_WEIGH", usual.weigh));
+    let lookahead = LookaheadOptions { margin, weigh, ..usual };
     let ratios: String = setting("SS_RATIOS", RATIOS.to_owned());
     let mut texts = texts::all();
     // Without this flag it is a test, which is to end soon.
@@ -62,7 +64,7 @@ fn main() {
     println!("{} replies, {slots} of the slots, {:.0} us a layer with all experts there", texts.len(), 1e6 * layer);
     for ratio in ratios.split(',').filter_map(|ratio| f64::from_str(ratio).ok()) {
         let disk = |record| Disk { gbps: record as f64 / (ratio * layer) / 1e9, latency_us: 1e6 * LATENCY * layer };
-        let mut pair = Pair::new(slots, margin, disk);
+        let mut pair = Pair::new(slots, lookahead, disk);
         let mut tally = Tally::default();
         for round in 0..rounds {
             texts.iter().enumerate().for_each(|(number, text)| tally.add(pair.write(text, (round + number) % 2 == 0)));

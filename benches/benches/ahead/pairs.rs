@@ -69,14 +69,14 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Both with so many slots, one with forecasts of at least this margin. `disk` follows from the bytes of a record.
-    pub fn new(slots: PoolSize, margin: f32, disk: impl Fn(u64) -> Disk) -> Self {
+    /// Both with so many slots, one with such lookahead. `disk` follows from the bytes of a record.
+    pub fn new(slots: PoolSize, lookahead: LookaheadOptions, disk: impl Fn(u64) -> Disk) -> Self {
         let mut chosen = Disk { gbps: 0.0, latency_us: 0.0 };
         let mut made = |on| {
             model_over(Kernels::Fast, slots, Arithmetic::Exact, |checkpoint, store| {
                 chosen = disk(checkpoint.expert_layout().pieces().map(|piece| piece.bytes).sum());
                 store.pace = Some(DiskPace::new(Some(chosen.gbps), chosen.latency_us).expect("a disk"));
-                store.lookahead = LookaheadOptions { on, margin, ..LookaheadOptions::default() };
+                store.lookahead = LookaheadOptions { on, ..lookahead };
             })
         };
         let (off, on) = (made(false), made(true));

@@ -109,9 +109,15 @@ impl Lookups {
         Some([forecasts.choices.get(layer as usize)?, forecasts.weights.get(layer as usize)?])
     }
 
-    /// Brings the copy of the slot table up to date.
-    pub fn sync(&self, backend: &dyn Backend, experts: &mut ExpertCache) -> Result<()> {
-        for layer in experts.take_changed() {
+    /// Brings the copy of the slot table up to date, of those layers whose routers are about to run: most others will have
+    /// changed again when theirs do.
+    pub fn sync(
+        &self,
+        backend: &dyn Backend,
+        experts: &mut ExpertCache,
+        layers: impl Iterator<Item = u32>,
+    ) -> Result<()> {
+        for layer in experts.take_changed(layers) {
             let row = experts.table().layer(layer);
             backend.upload(&self.table, 4 * u64::from(layer * self.experts), bytemuck::cast_slice(row))?;
         }

@@ -52,6 +52,8 @@ pub(crate) struct Stretch {
     pub until: Here,
     /// Whether it holds the rest of the list.
     pub last: bool,
+    /// Layers whose routers it holds.
+    layers: Vec<u32>,
     /// Whether what comes before the n-gram rows can go first.
     cut: bool,
     encoded: Encoded,
@@ -61,6 +63,10 @@ impl Stretch {
     /// Whether what comes before the n-gram rows can go first.
     pub fn has_cut(&self) -> bool {
         self.cut
+    }
+
+    fn layers(&self) -> impl Iterator<Item = u32> {
+        self.layers.iter().copied()
     }
 }
 
@@ -165,7 +171,8 @@ impl Rider<'_> {
             None => vec![listing.list.part(from.op, until.op)],
         };
         let encoded = self.backend.encode(&parts, &reads)?;
-        Ok(Stretch { from, until, last, cut: parts.len() > 1, encoded })
+        let layers = marks.iter().map(|mark| mark.layer).collect();
+        Ok(Stretch { from, until, last, layers, cut: parts.len() > 1, encoded })
     }
 
     /// The control block with the choices of these routers.
@@ -192,14 +199,14 @@ impl Rider<'_> {
     /// Hands over what comes before the n-gram rows.
     pub fn advance(&mut self, stretch: &mut Stretch) -> Result<()> {
         self.experts.admit_early();
-        self.lookups.sync(self.backend, self.experts)?;
+        self.lookups.sync(self.backend, self.experts, stretch.layers())?;
         Ok(self.backend.advance(&mut stretch.encoded)?)
     }
 
     /// Hands over the rest.
     pub fn launch(&mut self, stretch: &mut Stretch) -> Result<()> {
         self.experts.admit_early();
-        self.lookups.sync(self.backend, self.experts)?;
+        self.lookups.sync(self.backend, self.experts, stretch.layers())?;
         Ok(self.backend.launch(&mut stretch.encoded)?)
     }
 

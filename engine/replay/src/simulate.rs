@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use ss_backend::NONE;
-use ss_stream::{Candidate, ExpertId, LookaheadCounters, LookaheadOptions, SlotTable, Tickets};
+use ss_stream::{Candidate, ExpertId, Foresight, LookaheadCounters, LookaheadOptions, SlotTable, Tickets};
 
 use crate::figures::share;
 use crate::policy::{NEVER, Ranks, Use};
@@ -182,6 +182,9 @@ struct Replay<'t> {
     nexts: Vec<u32>,
     lookahead: LookaheadOptions,
     tickets: Tickets,
+    foresight: Foresight,
+    /// Since when nobody waits for a record, until the next choice.
+    rests_since: Option<Duration>,
     reads: Reads,
     pace: Pace,
     now: Duration,
@@ -215,6 +218,8 @@ impl<'t> Replay<'t> {
             lookahead,
             // Records of one byte: bytes that were wasted are records.
             tickets: Tickets::new(1),
+            foresight: Foresight::default(),
+            rests_since: None,
             reads: Reads::new(pace, lookahead.lanes.into()),
             pace,
             now: Duration::ZERO,
@@ -260,6 +265,10 @@ impl<'t> Replay<'t> {
         let groups = self.groups(layer, experts);
         let early = |expert: &u32| self.tickets.open.contains_key(&ExpertId { layer, expert: *expert });
         let turn = Turn { layer, experts, early: experts.iter().copied().filter(early).collect() };
+        self.foresight.chose(layer, experts);
+        if let Some(since) = self.rests_since.take() {
+            self.foresight.rested(self.now - since);
+        }
         self.tickets.close(layer, experts, &mut self.table, &mut self.reads.desk);
         if let [group] = &groups[..] {
             self.bring(&turn, group, expected)?;
@@ -320,6 +329,7 @@ impl<'t> Replay<'t> {
             let id = ExpertId { layer, expert };
             if self.is_on_its_way(id) {
                 self.now = self.reads.join(self.now, id);
+                self.rests_since = Some(self.now);
                 self.tickets.joined(id, true, &mut self.table);
             }
         }
@@ -331,7 +341,12 @@ impl<'t> Replay<'t> {
         if let Some((layer, candidates)) = expected.filter(|_| self.lookahead.reads()) {
             self.forecast(layer, candidates);
         }
-        self.now = self.reads.demand(self.now, claim.misses.len());
+        let begun = self.now;
+        self.now = self.reads.demand(begun, claim.misses.len());
+        if !claim.misses.is_empty() {
+            self.foresight.read(claim.misses.len() as u64, self.now - begun);
+            self.rests_since = Some(self.now);
+        }
         self.table.publish(&claim);
         for (&expert, &slot) in experts.iter().zip(&claim.slots) {
             let missed = turn.early.contains(&expert) || claim.misses.iter().any(|miss| miss.id.expert == expert);
@@ -359,10 +374,19 @@ impl<'t> Replay<'t> {
     /// Asks for what a forecast expects, unless it is there.
     fn forecast(&mut self, layer: u32, candidates: &[Candidate]) {
         let mut issued = 0;
-        for Candidate { expert, .. } in self.lookahead.likely(candidates) {
+        self.rests_since = Some(self.now);
+        for Candidate { expert, margin } in self.lookahead.likely(candidates) {
             let id = ExpertId { layer, expert };
-            if issued == self.lookahead.per_layer || self.tickets.waiting() >= self.lookahead.reserve {
+            let waiting = self.tickets.waiting();
+            if issued == self.lookahead.per_layer || waiting >= self.lookahead.reserve {
                 break;
+            }
+            if !self.tickets.lacks(id, &self.table) {
+                continue;
+            }
+            self.foresight.expect(id, margin);
+            if self.lookahead.weigh && !self.foresight.is_worth(margin, waiting) {
+                continue;
             }
             if self.tickets.open(id, &mut self.table).is_some() {
                 self.reads.desk.issue(id, ());

@@ -4,7 +4,7 @@
 //! Invariants: a record is read in full and found free of NaN and infinities before its expert counts as resident; after
 //! a failure the slots of what was not read are free, and the next request starts from a whole table.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -12,6 +12,7 @@ use std::time::Instant;
 use ss_backend::{Backend, Pool, SlotWriter};
 use ss_checkpoint::{Checkpoint, ExpertFiles, Piece, check_record};
 
+use crate::foresight::Foresight;
 use crate::lanes::{Beside, Read};
 use crate::lookahead::{Demand, Early, Job, Lookahead};
 use crate::ram::RamRecords;
@@ -55,6 +56,9 @@ pub struct ExpertCache {
     ahead: Lookahead,
     lookahead: LookaheadOptions,
     tickets: Tickets,
+    foresight: Foresight,
+    /// Since when nobody waits for a record, until the next choice is known.
+    rests_since: Option<Instant>,
     uses: Uses,
     /// What is left of the hot set, to be read while slots are free.
     hot: VecDeque<ExpertId>,
@@ -119,6 +123,8 @@ impl ExpertCache {
             bounces,
             lookahead,
             tickets: Tickets::new(checkpoint.expert_layout().bytes),
+            foresight: Foresight::default(),
+            rests_since: None,
             uses: Uses::new(layers, geometry.experts),
             hot: VecDeque::new(),
             source,
@@ -143,9 +149,9 @@ impl ExpertCache {
         &self.table
     }
 
-    /// The layers whose slots have changed since the last call, ascending.
-    pub fn take_changed(&mut self) -> BTreeSet<u32> {
-        self.table.take_changed()
+    /// See [`SlotTable::take_changed`].
+    pub fn take_changed(&mut self, layers: impl Iterator<Item = u32>) -> Vec<u32> {
+        self.table.take_changed(layers)
     }
 
     /// Counts a layer's distinct experts as found, where the device looked their slots up by itself.
@@ -164,7 +170,7 @@ impl ExpertCache {
 
     /// What was done so far.
     pub fn counters(&self) -> ExpertCounters {
-        self.counters
+        ExpertCounters { bytes_read: self.counters.bytes_read + self.ahead.bytes_read(), ..self.counters }
     }
 
     /// Whether forecasts are of use.
@@ -223,10 +229,19 @@ impl ExpertCache {
     /// When the device gives no slot, or the system no thread.
     pub fn forecast(&mut self, layer: u32, candidates: &[Candidate]) -> Result<()> {
         let mut issued = 0;
-        for Candidate { expert, .. } in self.lookahead.likely(candidates) {
+        self.rests_since = Some(Instant::now());
+        for Candidate { expert, margin } in self.lookahead.likely(candidates) {
             let id = ExpertId { layer, expert };
-            if issued == self.lookahead.per_layer || self.tickets.waiting() >= self.lookahead.reserve {
+            let waiting = self.tickets.waiting();
+            if issued == self.lookahead.per_layer || waiting >= self.lookahead.reserve {
                 break;
+            }
+            if !self.tickets.lacks(id, &self.table) {
+                continue;
+            }
+            self.foresight.expect(id, margin);
+            if self.lookahead.weigh && !self.foresight.is_worth(margin, waiting) {
+                continue;
             }
             let Some(slot) = self.tickets.open(id, &mut self.table) else { continue };
             if let Err(error) = self.issue(id, slot, false) {
@@ -251,6 +266,10 @@ impl ExpertCache {
 
     /// Says what a layer has chosen, before any of it is acquired: what was read early for it in vain gives its slot back.
     pub fn close(&mut self, layer: u32, chosen: &[u32]) {
+        self.foresight.chose(layer, chosen);
+        if let Some(since) = self.rests_since.take() {
+            self.foresight.rested(since.elapsed());
+        }
         self.tickets.close(layer, chosen, &mut self.table, &mut self.ahead.desk());
     }
 
@@ -339,8 +358,10 @@ impl ExpertCache {
                 continue;
             }
             let started = Instant::now();
+            let _awake = self.backend.keep_awake();
             let well = self.ahead.join(id);
             self.counters.waited += started.elapsed();
+            self.rests_since = Some(Instant::now());
             self.tickets.joined(id, well, &mut self.table);
         }
     }
@@ -375,9 +396,14 @@ impl ExpertCache {
         self.counters.evictions += claim.misses.iter().filter(|miss| miss.evicted).count() as u64;
         if misses > 0 {
             let started = Instant::now();
+            let _awake = (lane == Lane::Demand).then(|| self.backend.keep_awake());
             let beside = Beside { begun: move || drop(demand), caller: beside };
             let brought = self.bring(&self.pool, &claim.misses, lane, beside);
             self.counters.waited += started.elapsed();
+            if lane == Lane::Demand {
+                self.foresight.read(misses, started.elapsed());
+                self.rests_since = Some(Instant::now());
+            }
             match brought {
                 Ok(bytes) => self.counters.bytes_read += bytes,
                 Err(error) => {

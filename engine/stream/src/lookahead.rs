@@ -4,7 +4,7 @@
 //! that the error is the demand read's if there is one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -31,12 +31,15 @@ pub struct LookaheadOptions {
     pub lanes: u16,
     /// Most slots that may wait for records at once; a small pool spares an eighth.
     pub reserve: usize,
+    /// Whether a record is left to the demand where reading it early is not worth its time: its layer would choose before it
+    /// is there, and probably something else. Which records are read then depends on how long things take.
+    pub weigh: bool,
 }
 
 impl Default for LookaheadOptions {
-    /// The figures of engine.md 5.6.
+    /// The figures of engine.md 5.6; nothing is weighed.
     fn default() -> Self {
-        LookaheadOptions { on: true, margin: 0.062, per_layer: 16, lanes: 16, reserve: 64 }
+        LookaheadOptions { on: true, margin: 0.062, per_layer: 16, lanes: 16, reserve: 64, weigh: false }
     }
 }
 
@@ -120,6 +123,8 @@ struct Shared {
     desk: Mutex<Desk<Job>>,
     /// Set once, when the last job is over.
     over: AtomicBool,
+    /// Bytes that came from the disk.
+    bytes_read: AtomicU64,
     /// A job came, a demand ended, or all is over.
     work: Condvar,
     /// A ticket has come further.
@@ -135,6 +140,7 @@ impl Lookahead {
             early,
             desk: Mutex::default(),
             over: AtomicBool::new(false),
+            bytes_read: AtomicU64::new(0),
             work: Condvar::new(),
             done: Condvar::new(),
         });
@@ -158,6 +164,11 @@ impl Lookahead {
         }
         self.shared.work.notify_one();
         Ok(())
+    }
+
+    /// Bytes that came from the disk so far.
+    pub fn bytes_read(&self) -> u64 {
+        self.shared.bytes_read.load(Ordering::Relaxed)
     }
 
     /// Where the jobs stand; no lane begins or ends one while it is held.
@@ -246,10 +257,11 @@ impl Shared {
             Ok(bytes)
         };
         let (way, goal) = (Way { lanes, lane: AHEAD, bounces }, Goal::of(&mut *writer));
-        match ram {
+        let bytes = match ram {
             Some(ram) => ram.bring(id, Room::Displace, (way, goal), read)?,
             None => way.read(goal, read)?,
         };
+        self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
         writer.finish()?;
         Ok(self.backend.flush()?)
     }

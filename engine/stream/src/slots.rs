@@ -58,7 +58,7 @@ pub struct SlotTable {
     pinned: usize,
     free: Vec<u32>,
     policy: Box<dyn Eviction>,
-    /// Layers whose entries are other than when [`SlotTable::take_changed`] was last called.
+    /// Layers whose entries are other than when [`SlotTable::take_changed`] last named them.
     changed: BTreeSet<u32>,
 }
 
@@ -105,9 +105,10 @@ impl SlotTable {
         self.index.get(layer as usize * experts..).and_then(|rest| rest.get(..experts)).unwrap_or_default()
     }
 
-    /// The layers whose entries have changed since the last call, ascending: what a copy of the table elsewhere lacks.
-    pub fn take_changed(&mut self) -> BTreeSet<u32> {
-        std::mem::take(&mut self.changed)
+    /// Those of some layers whose entries have changed since they were last named here: what a copy of the table elsewhere
+    /// lacks of them.
+    pub fn take_changed(&mut self, layers: impl Iterator<Item = u32>) -> Vec<u32> {
+        layers.filter(|layer| self.changed.remove(layer)).collect()
     }
 
     /// Tells the policy that these experts of a layer were used where they lie.

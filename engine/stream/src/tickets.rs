@@ -60,6 +60,11 @@ impl Tickets {
         Some(slot)
     }
 
+    /// Whether an expert has neither a ticket nor a slot.
+    pub fn lacks(&self, id: ExpertId, table: &SlotTable) -> bool {
+        !self.open.contains_key(&id) && table.layer(id.layer).get(id.expert as usize) == Some(&ss_backend::NONE)
+    }
+
     /// Opens a ticket and sets a slot aside for it; `None` where the expert has a ticket or a slot, or no slot can be emptied.
     pub fn open(&mut self, id: ExpertId, table: &mut SlotTable) -> Option<u32> {
         if self.open.contains_key(&id) {

@@ -9,7 +9,7 @@ use super::{Case, bits, cases, each};
 
 /// Whatever a forecast names, however close.
 const EAGER: LookaheadOptions =
-    LookaheadOptions { on: true, margin: f32::NEG_INFINITY, per_layer: 16, lanes: 16, reserve: 64 };
+    LookaheadOptions { on: true, margin: f32::NEG_INFINITY, per_layer: 16, lanes: 16, reserve: 64, weigh: false };
 const OFF: LookaheadOptions = LookaheadOptions { on: false, ..EAGER };
 
 fn rig(device: &Device, case: &Case, arithmetic: Arithmetic, slots: PoolSize, lookahead: LookaheadOptions) -> Rig {

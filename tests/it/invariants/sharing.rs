@@ -10,7 +10,8 @@ use super::{Case, Outcome, bits, cases, each, run};
 
 /// No prompt of a case is longer.
 const ALL: u32 = 512;
-const OFF: LookaheadOptions = LookaheadOptions { on: false, margin: 0.0, per_layer: 0, lanes: 1, reserve: 0 };
+const OFF: LookaheadOptions =
+    LookaheadOptions { on: false, margin: 0.0, per_layer: 0, lanes: 1, reserve: 0, weigh: false };
 
 fn options(device: &Device, arithmetic: Arithmetic, slots: PoolSize, read_group: u32) -> RigOptions {
     RigOptions { device: device.clone(), arithmetic, slots, read_group, ..RigOptions::default() }

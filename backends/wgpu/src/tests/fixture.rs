@@ -39,6 +39,11 @@ pub(super) fn with_large_tiles() -> WgpuBackend {
     opened(Options { large_tiles: true, ..options() }, Registry::default())
 }
 
+/// One that is kept awake on demand.
+pub(super) fn kept_awake() -> WgpuBackend {
+    opened(Options { keep_awake: true, ..options() }, Registry::default())
+}
+
 /// One that times its work.
 pub(super) fn timed(timed: Timed) -> WgpuBackend {
     opened(Options { timed, ..options() }, Registry::default())

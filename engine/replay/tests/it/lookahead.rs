@@ -144,6 +144,40 @@ fn right_forecasts_spare_misses_and_wrong_ones_are_read_in_vain() {
     }
 }
 
+/// Random tokens; of what is expected one in three is wrong.
+fn mostly_right(tokens: u32, seed: u64) -> Trace {
+    let (mut random, mut trace) = (Random(seed), Trace::new(SHAPE));
+    for pass in 0..tokens {
+        let chosen: Vec<u16> = (0..SHAPE.layers).flat_map(|_| random.experts(SHAPE)).collect();
+        let mut ahead = chosen[4..].to_vec();
+        for layer in ahead.chunks_mut(4) {
+            for place in 0..layer.len() {
+                let other = random.experts(SHAPE)[0];
+                if random.below(3) == 0 && !layer.contains(&other) {
+                    layer[place] = other;
+                }
+            }
+        }
+        trace.push(&Token { expected: expected(SHAPE, &ahead), ..token(pass, &chosen) });
+    }
+    trace
+}
+
+#[test]
+fn weighed_reads_gain_from_every_disk_where_reading_all_that_is_expected_loses_on_slow_ones() {
+    let weighed = LookaheadOptions { weigh: true, ..LookaheadOptions::default() };
+    for seed in 0..3 {
+        let trace = mostly_right(400, seed);
+        for record in [5, 50, 200, 1000, 5000] {
+            let rate = |lookahead| compared(&trace, 48, pace(record), lookahead).rate();
+            let (weighed, all) = (rate(weighed), rate(LookaheadOptions::default()));
+            assert!(weighed > 0.995, "a record in {record} us: {weighed}, {all} with all of them");
+            assert!(weighed > all - 0.01, "a record in {record} us: {weighed}, {all} with all of them");
+            assert_eq!(all < 0.98, record >= 1000, "a record in {record} us: {all}");
+        }
+    }
+}
+
 #[test]
 fn rows_of_one_pass_ask_together_the_likeliest_of_all_first() {
     let mut trace = foretold(SMALL, &[(&[0, 1, 2, 4], &[2, 4])]);

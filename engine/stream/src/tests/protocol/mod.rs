@@ -98,6 +98,15 @@ fn slots_that_a_router_found_and_nobody_holds_for_its_experts_are_found() {
 }
 
 #[test]
+fn a_row_of_the_table_that_a_later_router_of_a_submission_lacks_is_found() {
+    // The second layer must have given a slot up for itself, which takes a third token to be seen.
+    for writer in [Writer::Ordered, Writer::Direct] {
+        let setup = Setup { writer, bug: Some(Bug::FirstRowOnly), tokens: 3, failures: 0, ..SMALL };
+        assert!(explore(setup, Some(Violation::WrongRecord)).is_err(), "goes unnoticed, {writer:?}");
+    }
+}
+
+#[test]
 fn a_table_that_comes_behind_the_work_is_found() {
     is_found(Bug::LateTable, Writer::Ordered, Violation::WrongRecord);
     is_found(Bug::LateTable, Writer::Direct, Violation::WrittenWhileRead);

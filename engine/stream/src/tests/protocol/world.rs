@@ -35,6 +35,8 @@ pub enum Bug {
     FoundNotHeld,
     /// The device's table is brought up to date behind the work that looks slots up.
     LateTable,
+    /// Of several routers only the first one's row of the table is brought up to date.
+    FirstRowOnly,
     /// The slot of a ticket that is of no use any more is given back while it is read.
     StaleGivenBack,
     /// Reads may not begin while one that has not begun is waited for.
@@ -139,8 +141,8 @@ impl Bringing {
 enum Host {
     /// Enter what was read early, bring the device's table up to date, to submit from this operation on.
     Sync(u32),
-    /// Submit from this operation on.
-    Launch(u32),
+    /// Submit these operations, from the first up to the second.
+    Launch(u32, u32),
     /// Wait until the operations before this one are finished, and see what they chose.
     Land(u32),
     /// Claim slots for what a layer chose.
@@ -250,8 +252,11 @@ impl World {
         self.device.queue.push_back(work);
     }
 
-    fn upload_table(&mut self) {
-        for layer in self.table.take_changed() {
+    /// Brings the device's table up to date for the routers among some operations.
+    fn upload_table(&mut self, from: u32, until: u32) {
+        let routers = (from..until).filter(|op| op % 2 == 0).map(|op| op / 2);
+        let routers = routers.take(if self.bug(Bug::FirstRowOnly) { 1 } else { LAYERS as usize });
+        for layer in self.table.take_changed(routers) {
             let row = self.table.layer(layer).to_vec();
             self.push(Work::Table(layer, row));
         }
@@ -262,12 +267,14 @@ impl World {
         match host {
             Host::Sync(from) => {
                 self.tickets.admit(&mut self.table, &mut self.desk);
+                // A pass begins with all of it, with its first router, or with what does not wait for rows.
+                let until = if from == 0 { [PASS, 1, ADVANCED][self.choices.choose(3)] } else { PASS };
                 if !self.bug(Bug::LateTable) {
-                    self.upload_table();
+                    self.upload_table(from, until);
                 }
-                Ok(Host::Launch(from))
+                Ok(Host::Launch(from, until))
             }
-            Host::Launch(from) => Ok(self.launch(from)),
+            Host::Launch(from, until) => Ok(self.launch(from, until)),
             Host::Land(until) => Ok(self.land(until)),
             Host::Claim(layer) => self.claim(layer),
             Host::Expect(mut bringing, ready) => {
@@ -308,14 +315,12 @@ impl World {
         }
     }
 
-    fn launch(&mut self, from: u32) -> Host {
+    fn launch(&mut self, from: u32, until: u32) -> Host {
         if from == 0 {
             self.push(Work::Clear);
         } else if from == ADVANCED && self.fails() {
             return self.next_token();
         }
-        // A pass begins with all of it, with its first router, or with what does not wait for rows.
-        let until = if from == 0 { [PASS, 1, ADVANCED][self.choices.choose(3)] } else { PASS };
         for op in from..until {
             self.push(if op % 2 == 0 { Work::Route(op / 2) } else { Work::Experts });
         }
@@ -324,7 +329,7 @@ impl World {
             self.push(Work::Fence);
         }
         if self.bug(Bug::LateTable) {
-            self.upload_table();
+            self.upload_table(from, until);
         }
         if advanced { Host::Sync(until) } else { Host::Land(until) }
     }
