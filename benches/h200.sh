@@ -45,7 +45,7 @@ bench() {
 
 # Lays out records; its words go to standard error, a result to standard output.
 pack() {
-    timeout --signal=INT "$MOST" "$SS" pack "$1" >&2
+    timeout --signal=INT "$MOST" "$SS" pack "$@" >&2
     echo '{"packed": true}'
 }
 
@@ -54,15 +54,20 @@ tested() {
     "$SS" selftest --adapter "$ADAPTER" --json "$@" || true
 }
 
-# Bytes a second of the disk itself, past the system's cache: the largest file in reads of 4 MiB by 12 processes.
+# Bytes a second of the disk itself, past the system's cache: of the file that takes the most of it (tables of n-grams are
+# mostly holes) up to 2 GB, in reads of 4 MiB by 12 processes.
 disk() {
-    local file count begin=$EPOCHREALTIME
-    file=$(find "$DIR/made-$MORE" -name '*.safetensors' -printf '%s %p\n' | sort -n | tail -1 | cut -d' ' -f2-)
+    local file count begin lanes=()
+    file=$(find "$DIR/made-$MORE" -name '*.safetensors' -printf '%b %p\n' | sort -n | tail -1 | cut -d' ' -f2-)
     count=$(($(stat -c %s "$file") / (12 * 4194304)))
+    [ "$count" -le 40 ] || count=40
+    begin=$EPOCHREALTIME
     for lane in {0..11}; do
         dd if="$file" of=/dev/null bs=4M iflag=direct skip=$((lane * count)) count="$count" 2>/dev/null &
+        lanes+=($!)
     done
-    wait
+    # By name: the section's own log is a process in the background, too.
+    wait "${lanes[@]}"
     awk -v begin="$begin" -v end="$EPOCHREALTIME" -v reads=$((12 * count)) \
         'BEGIN { printf "{\"gigabytes_per_second\": %.2f}\n", reads * 4.194304e-3 / (end - begin) }'
 }
@@ -85,18 +90,29 @@ done
 section decode-deep bench --model "$DIR/made-$FEW" --slots all -p 0 -n 128 -d 4096,32768,131072 -r 2 --prefill-pass 2048
 section kernels bench --model "$DIR/made-$FEW" --slots all -p 0 -n 256 -d 2100 -r 3 --profile-kernels
 section prompt-plain bench --model "$DIR/made-$FEW" --slots all -p 2048 -n 0 -r 2 --prefill-pass 2048 --matrix-units off
-# Decode, streamed: a quarter of the experts, from the disk.
+# Decode, streamed: a quarter of the experts, from the disk; with everything read early that is expected, and with nothing.
+# Without `--profile`, for which each submission is waited for.
 section disk disk
-section streamed bench --model "$DIR/made-$MORE" --slots 25% -p 0 -n "$TOKENS" -r 2 --io direct --profile
-section streamed-plain bench --model "$DIR/made-$MORE" --slots 25% -p 0 -n "$TOKENS" -r 2 --io direct --profile --no-lookahead
-# The same from a disk of 3.7 GB/s, and from records in host memory paced like disks of 3.7 and 17.3 GB/s.
-section streamed-3.7 bench --model "$DIR/made-$MORE" --slots 25% -p 0 -n "$TOKENS" -r 2 --io direct --profile \
-    --disk-gbps 3.7 --disk-latency-us 80
-for gbps in 3.7 17.3; do
-    section "streamed-ram-$gbps" bench --model "$DIR/made-$MORE" --slots 25% -p 0 -n "$TOKENS" -r 2 --profile \
-        --ram-cache-gb all --preload --throttle-ram --disk-gbps "$gbps" --disk-latency-us 80
+for how in "" -always -plain; do
+    case $how in
+    -always) flags=(--lookahead-always) ;;
+    -plain) flags=(--no-lookahead) ;;
+    *) flags=() ;;
+    esac
+    streamed=(bench --model "$DIR/made-$MORE" --slots 25% -p 0 -n "$TOKENS" -r 2 "${flags[@]}")
+    section "streamed$how" "${streamed[@]}" --io direct
+    # From records in host memory, paced like disks of 3.7 and 17.3 GB/s.
+    for gbps in 3.7 17.3; do
+        section "streamed-ram-$gbps$how" "${streamed[@]}" --ram-cache-gb all --preload --throttle-ram \
+            --disk-gbps "$gbps" --disk-latency-us 80
+    done
 done
+section streamed-profile bench --model "$DIR/made-$MORE" --slots 25% -p 0 -n "$TOKENS" -r 2 --profile \
+    --ram-cache-gb all --preload --throttle-ram --disk-gbps 17.3 --disk-latency-us 80
 # Packed records against nine pieces, cold.
-section pieces bench --model "$DIR/made-$MORE" --slots floor -p 2048 -n 64 -r 2 --prefill-pass 2048 --io direct --no-pack
-section pack pack "$DIR/made-$MORE"
-section packed bench --model "$DIR/made-$MORE" --slots floor -p 2048 -n 64 -r 2 --prefill-pass 2048 --io direct
+for records in pieces packed; do
+    [ "$records" = pieces ] && flags=(--no-pack) || flags=()
+    [ "$records" = pieces ] || section pack pack --experts-only "$DIR/made-$FEW"
+    section "$records" bench --model "$DIR/made-$FEW" --slots floor -p 2048 -n 64 -r 2 --prefill-pass 2048 --io direct \
+        --profile "${flags[@]}"
+done

@@ -41,12 +41,13 @@ impl Ahead {
         let Pace { layer, record, latency } = self.pace;
         let mut text = format!(
             "a layer takes {} us, a record {} us, its first byte {} us; at most {} records are read early at once, of margins \
-             from {} on\n\n{:>14}  {:>10}",
+             from {} on, {}\n\n{:>14}  {:>10}",
             us(layer),
             us(record),
             us(latency),
             self.lookahead.lanes,
             self.lookahead.margin,
+            if self.lookahead.weigh { "where that is worth their time" } else { "worth their time or not" },
             "slots",
             "policy",
         );
@@ -83,6 +84,7 @@ impl Ahead {
             "record_us": us(record),
             "latency_us": us(latency),
             "margin": self.lookahead.margin,
+            "weigh": self.lookahead.weigh,
             "lanes": self.lookahead.lanes,
             "per_layer": self.lookahead.per_layer,
             "reserve": self.lookahead.reserve,

@@ -44,7 +44,9 @@ fn the_figures_are_there_as_json_and_the_table_beside_them() {
             small,
             "after one run that is not counted all is resident: {row}"
         );
-        assert_eq!(row["bytes_read_per_token"].as_f64() > Some(1000.0), small, "{row}");
+        // Where all is resident, what was read was expected in vain.
+        let in_vain = row["read_early_unused_per_token"].as_f64() > Some(0.0);
+        assert_eq!(row["bytes_read_per_token"].as_f64() > Some(1000.0), small || in_vain, "{row}");
     }
 }
 
