@@ -54,6 +54,11 @@ Examples:
   cat notes.txt | ss run --model ~/models/flash-next \"Sum this up\"
   ss run --raw --temperature 0 --max-tokens 50 \"Once upon a time\"";
 
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  ss report                        everything, in ss-report.json: a few minutes on a GPU
+  ss report --quick -o quick.json  a minute";
+
 const PACK_EXAMPLES: &str = "\
 Examples:
   ss pack ~/models/flash-next               write what is missing; a run that was stopped is gone on from
@@ -126,11 +131,31 @@ pub enum Command {
     /// Tell what pools of other sizes, under other policies, would have found in a trace
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
+    /// Gather in one file what this machine is, what its devices say, whether they compute rightly and how fast; nothing private
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(ReportArgs),
     /// Print shell completions
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+/// Flags of `ss report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Where to write it; nothing is written over
+    #[arg(short, long, value_name = "FILE", default_value = "ss-report.json")]
+    pub out: PathBuf,
+    /// Only the quick form of the self-test, and a short bench
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub quick: bool,
+    /// The GPU adapter with NAME in its name; without it what `--backend auto` takes
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub adapter: Option<String>,
+    /// Model directory, or the name of one in the `models` folder of `$SS_HOME`; without it the small model of the repository
+    #[arg(short, long, value_name = "DIR|NAME")]
+    pub model: Option<PathBuf>,
 }
 
 /// Flags of `ss inspect`.

@@ -225,6 +225,7 @@ pub(crate) mod tests {
                 threads: 0,
             },
             api: "vulkan",
+            working_set: None,
             own_memory: kind == DeviceKind::Hardware,
             binding_arrays: true,
             immediate_bytes: 128,

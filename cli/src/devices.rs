@@ -82,6 +82,7 @@ impl List {
             let mut json = facts_json(&adapter.device);
             json["api"] = json!(adapter.api);
             json["own_memory"] = json!(adapter.own_memory);
+            json["working_set_bytes"] = json!(adapter.working_set);
             json["binding_arrays"] = json!(adapter.binding_arrays);
             json["pipeline_cache"] = json!(adapter.cache_name.is_some());
             json["immediate_bytes"] = json!(adapter.immediate_bytes);
@@ -149,6 +150,9 @@ fn adapter_rows(adapter: &AdapterFacts, verbose: bool) -> Vec<(&'static str, Str
         ("matrix", tiles(&facts.matrix_tiles)),
         ("uses", uses(adapter)),
     ];
+    if let Some(most) = adapter.working_set {
+        rows.push(("memory", format!("the driver recommends at most {}", bytes(most))));
+    }
     if verbose {
         rows.extend([
             ("workgroups", format!("{} threads, {}", adapter.workgroup_threads, bytes(adapter.workgroup_bytes.into()))),

@@ -11,6 +11,7 @@ mod config;
 mod device;
 mod devices;
 mod exit;
+mod gather;
 mod hot;
 mod inspect;
 mod intake;
@@ -119,6 +120,7 @@ fn dispatch() -> anyhow::Result<Exit> {
             }
             replay::replay(&args)
         }
+        Command::Report(args) => gather::report(&args),
         Command::Completions { shell } => completions(shell),
     }
 }

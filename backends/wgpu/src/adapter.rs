@@ -27,6 +27,8 @@ pub struct AdapterFacts {
     pub api: &'static str,
     /// Whether its memory is its own, not the processor's.
     pub own_memory: bool,
+    /// Bytes that its driver recommends to use at most, where it says: Metal.
+    pub working_set: Option<u64>,
     /// Whether all chunks of a pool can be bound at once.
     pub binding_arrays: bool,
     /// Bytes of immediates that a kernel may take.
@@ -130,6 +132,7 @@ fn facts(adapter: &wgpu::Adapter) -> AdapterFacts {
     AdapterFacts {
         api: info.backend.to_str(),
         own_memory: !matches!(info.device_type, wgpu::DeviceType::Cpu | wgpu::DeviceType::IntegratedGpu),
+        working_set: working_set(adapter),
         binding_arrays: features.contains(BUFFER_ARRAYS),
         immediate_bytes,
         workgroup_bytes: limits.max_compute_workgroup_storage_size,
@@ -157,6 +160,15 @@ fn facts(adapter: &wgpu::Adapter) -> AdapterFacts {
     }
 }
 
+#[cfg(target_vendor = "apple")]
+use crate::apple::working_set;
+
+/// Nobody says so but Metal.
+#[cfg(not(target_vendor = "apple"))]
+fn working_set(_: &wgpu::Adapter) -> Option<u64> {
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,6 +191,7 @@ mod tests {
             },
             api: "vulkan",
             own_memory,
+            working_set: None,
             binding_arrays: false,
             immediate_bytes: 0,
             workgroup_bytes: 0,

@@ -4,6 +4,8 @@
 
 mod adapter;
 mod ahead;
+#[cfg(target_vendor = "apple")]
+mod apple;
 mod backend;
 mod cache;
 mod catalogue;

@@ -6,6 +6,7 @@ mod bench;
 #[cfg(unix)]
 mod chat;
 mod devices;
+mod gather;
 mod models;
 mod output;
 mod pack;
