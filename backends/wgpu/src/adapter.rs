@@ -150,8 +150,10 @@ fn facts(adapter: &wgpu::Adapter) -> AdapterFacts {
             },
             max_buffer_bytes: limits.max_buffer_size,
             max_binding_bytes: limits.max_storage_buffer_binding_size,
-            // Records go through staging buffers everywhere.
-            unified: false,
+            // Elsewhere records go through staging buffers: see `backend.rs`.
+            unified: cfg!(target_vendor = "apple")
+                && info.backend == wgpu::Backend::Metal
+                && info.device_type == wgpu::DeviceType::IntegratedGpu,
             subgroup: (info.subgroup_min_size, info.subgroup_max_size),
             f16: features.contains(Features::SHADER_F16),
             matrix_tiles: tiles.map(|tile| (tile.m_size, tile.n_size, tile.k_size)).collect(),

@@ -20,12 +20,13 @@ use crate::device::{Block, Device};
 use crate::encoding::{Encoding, GRID_BYTES, MOST_DECIDED};
 use crate::groups::Groups;
 use crate::memory::Stored;
+use crate::own_memory::Sharing;
 use crate::pool::{ChunkAccess, Chunks};
 use crate::pulse::Pulse;
 use crate::registry::{Inputs, Kernel, Key, Pipeline, Registry};
 use crate::staging::{self, SlotCopy, Target};
 use crate::tuning::{self, GemmTile, LARGE_TILE, SMALL_TILE};
-use crate::{ops, overrides};
+use crate::{ops, overrides, own_memory};
 
 /// How to open the backend.
 #[derive(Clone, Debug)]
@@ -92,6 +93,8 @@ pub(crate) struct Shared {
     pub(crate) rounded: Inputs,
     /// Rows and outputs of a workgroup of prompt products.
     pub(crate) tile: GemmTile,
+    /// How the device is made to see memory of this process, where it can.
+    pub(crate) sharing: Option<Box<dyn Sharing>>,
     /// Where the device is kept awake.
     pub(crate) pulse: Option<Pulse>,
     clock: Option<Clock>,
@@ -200,7 +203,13 @@ impl WgpuBackend {
         Self::with_registry(options, Registry::with_overrides(overrides::all()))
     }
 
-    pub(crate) fn with_registry(mut options: Options, registry: Registry) -> Result<Self> {
+    pub(crate) fn with_registry(options: Options, registry: Registry) -> Result<Self> {
+        let sharing = unified(&options.adapter);
+        Self::with(options, registry, sharing)
+    }
+
+    /// With a way of its own to have the device see memory of this process.
+    pub(crate) fn with(mut options: Options, registry: Registry, sharing: Option<Box<dyn Sharing>>) -> Result<Self> {
         let mut device = Device::open(&options.adapter, options.pipeline_cache.take().as_deref(), options.timed)?;
         let most = &mut device.limits.max_storage_buffer_binding_size;
         *most = options.binding_bytes.map_or(*most, |bytes| bytes.min(*most));
@@ -214,6 +223,7 @@ impl WgpuBackend {
         let tile = if software && !options.large_tiles { SMALL_TILE } else { LARGE_TILE };
         let shared = Shared {
             pulse: options.keep_awake.then(Pulse::new),
+            sharing,
             clock: Clock::new(&device)?,
             device,
             registry,
@@ -253,6 +263,15 @@ impl WgpuBackend {
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }
+}
+
+#[cfg(target_vendor = "apple")]
+use crate::apple::unified;
+
+/// Elsewhere a driver may give memory of the device for what the processor writes, and does not say so.
+#[cfg(not(target_vendor = "apple"))]
+fn unified(_: &AdapterChoice) -> Option<Box<dyn Sharing>> {
+    None
 }
 
 impl Shared {
@@ -519,11 +538,15 @@ impl Backend for WgpuBackend {
 
     fn alloc_pool(&self, layout: &RecordLayout, slots: u32) -> Result<Pool> {
         let Options { chunk_bytes, chunk_access, .. } = self.options;
-        Ok(Pool::new(Chunks::new(&self.shared.device, layout, slots, chunk_bytes, chunk_access)?))
+        let how = (chunk_access, self.shared.sharing.as_deref());
+        Ok(Pool::new(Chunks::new(&self.shared.device, layout, slots, chunk_bytes, how)?))
     }
 
     fn open_slot(&self, pool: &Pool, slot: u32) -> Result<Box<dyn SlotWriter>> {
         let chunks = Chunks::of(pool)?;
+        if let Some(place) = chunks.own_place(slot) {
+            return own_memory::writer(&self.shared, &place, chunks.open(slot)?);
+        }
         let (buffer, offset) = chunks.place(slot)?;
         let target = Target { buffer: buffer.clone(), offset, _open: chunks.open(slot)? };
         staging::writer(&self.shared, &chunks.staging, target)

@@ -155,6 +155,11 @@ impl Device {
         self.make(what, bytes, usage, false)
     }
 
+    /// Takes over a buffer that was made elsewhere.
+    pub(crate) fn adopt(&self, raw: wgpu::Buffer, bytes: u64) -> Block {
+        Block { raw, _charge: Charge::new(&self.ledger, bytes) }
+    }
+
     /// Makes a buffer that the processor may fill at once and that copies to others.
     pub(crate) fn mapped(&self, what: &str, bytes: u64) -> Result<Block> {
         self.make(what, bytes, wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC, true)

@@ -17,6 +17,7 @@ mod ledger;
 mod memory;
 mod ops;
 mod overrides;
+mod own_memory;
 mod parts;
 mod pool;
 mod pulse;

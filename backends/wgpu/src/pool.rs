@@ -13,6 +13,7 @@ use ss_backend::pool::PoolMemory;
 use ss_backend::{Error, Pool, RecordLayout, Result};
 
 use crate::device::{Block, Device};
+use crate::own_memory::{OwnMemory, Place, Sharing};
 use crate::registry::{PoolBinding, pool_layout};
 use crate::staging::Staging;
 
@@ -63,6 +64,9 @@ pub(crate) struct Chunks {
     pub(crate) groups: Vec<wgpu::BindGroup>,
     pub(crate) staging: Arc<Staging>,
     blocks: Vec<Block>,
+    /// Where the chunks lie, if that is memory of our own; freed behind the buffers.
+    own: Vec<Arc<OwnMemory>>,
+    device: wgpu::Device,
     open: Arc<Mutex<HashSet<u32>>>,
 }
 
@@ -85,7 +89,7 @@ impl Chunks {
         layout: &RecordLayout,
         slots: u32,
         limit: Option<u64>,
-        access: ChunkAccess,
+        (access, sharing): (ChunkAccess, Option<&dyn Sharing>),
     ) -> Result<Self> {
         let bound = device.limits.max_storage_buffer_binding_size.min(device.limits.max_buffer_size);
         let limit = limit.map_or(bound, |limit| limit.min(bound));
@@ -97,8 +101,15 @@ impl Chunks {
             ))
         })?;
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
-        let block = |chunk| device.block("expert slots", u64::from(plan.slots_in(chunk)) * layout.bytes, usage);
-        let blocks = (0..plan.chunks()).map(block).collect::<Result<Vec<_>>>()?;
+        let bytes = |chunk| u64::from(plan.slots_in(chunk)) * layout.bytes;
+        let shared = sharing.map(|sharing| (0..plan.chunks()).map(|chunk| own(device, sharing, bytes(chunk), usage)));
+        let (blocks, own) = match shared.and_then(Iterator::collect::<Option<Vec<_>>>) {
+            Some(chunks) => chunks.into_iter().unzip(),
+            None => {
+                let block = |chunk| device.block("expert slots", bytes(chunk), usage);
+                ((0..plan.chunks()).map(block).collect::<Result<Vec<_>>>()?, Vec::new())
+            }
+        };
         let binding = match NonZeroU32::new(plan.chunks()) {
             Some(chunks) if access == ChunkAccess::Array && array_fits(device, chunks) => PoolBinding::Array(chunks),
             _ => PoolBinding::Chunk,
@@ -110,6 +121,8 @@ impl Chunks {
             groups: bind(device, binding, &blocks),
             staging: Arc::new(Staging::new(layout.bytes)),
             blocks,
+            own,
+            device: device.raw.clone(),
             open: Arc::default(),
         })
     }
@@ -128,12 +141,41 @@ impl Chunks {
         Ok((&block.raw, u64::from(slot % self.plan.slots_per_chunk) * self.layout.bytes))
     }
 
+    /// A slot that lies in memory of our own, if it does.
+    pub(crate) fn own_place(&self, slot: u32) -> Option<Place<'_>> {
+        let memory = self.own.get((slot / self.plan.slots_per_chunk) as usize)?;
+        let (buffer, offset) = self.place(slot).ok()?;
+        Some(Place { memory, buffer, offset, bytes: self.layout.bytes })
+    }
+
     /// Marks a slot as being written.
     pub(crate) fn open(&self, slot: u32) -> Result<OpenSlot> {
         if !self.open.lock().insert(slot) {
             return Err(Error::Refused(format!("slot {slot} is already open for writing")));
         }
         Ok(OpenSlot { slot, open: Arc::clone(&self.open) })
+    }
+}
+
+/// A chunk in memory of our own; none where there is no room for it, or the device does not take it.
+fn own(
+    device: &Device,
+    sharing: &dyn Sharing,
+    bytes: u64,
+    usage: wgpu::BufferUsages,
+) -> Option<(Block, Arc<OwnMemory>)> {
+    let memory = OwnMemory::new(bytes)?;
+    // SAFETY: a pool waits for the device before it frees its memory, and nothing else keeps a pool's buffers.
+    let raw = unsafe { sharing.buffer(&device.raw, &memory, bytes, usage) }?;
+    Some((device.adopt(raw, bytes), Arc::new(memory)))
+}
+
+impl Drop for Chunks {
+    fn drop(&mut self) {
+        if !self.own.is_empty() {
+            // A device that is lost looks at nothing any more.
+            let _ = self.device.poll(wgpu::PollType::wait_indefinitely());
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use ss_backend::op::{ExpertsIn, ExpertsOut};
 use ss_backend::{Arithmetic, Backend, Buffer, Form, Format, Matrix, Pool, RecordLayout, Recorder, Rows, Scalar};
 
+use super::own_memory::HandedOn;
 use crate::registry::Registry;
 use crate::{AdapterChoice, ChunkAccess, Options, Timed, WgpuBackend};
 
@@ -37,6 +38,12 @@ pub(super) fn open_with(chunk_bytes: Option<u64>, chunk_access: ChunkAccess, reg
 /// One that multiplies prompt rows in the tiles of a GPU.
 pub(super) fn with_large_tiles() -> WgpuBackend {
     opened(Options { large_tiles: true, ..options() }, Registry::default())
+}
+
+/// One whose pools lie in memory of our own, in chunks of at most `chunk_bytes`.
+pub(super) fn in_own_memory(chunk_bytes: Option<u64>) -> WgpuBackend {
+    let options = Options { chunk_bytes, ..options() };
+    WgpuBackend::with(options, Registry::default(), Some(Box::new(HandedOn))).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// One that is kept awake on demand.

@@ -8,6 +8,7 @@ mod kernels;
 mod memory;
 mod oracle;
 mod overrides;
+mod own_memory;
 mod pulse;
 mod rules;
 mod timing;
