@@ -1,7 +1,8 @@
 #!/bin/bash
 # Owns: type-checking the workspace for Apple's computers on a machine that is none (nothing is linked or run).
 # Refuses: standard library sources of any version but that of the compiler in use.
-# Invariants: apt's own state is left alone; a second run downloads nothing and checks only what has changed.
+# Invariants: apt's own state is left alone; a second run downloads nothing and checks only what has changed; a warning
+#   is a failure.
 # Usage: scripts/check-apple.sh [-p CRATE]
 set -euo pipefail
 . "$(dirname "$0")/debian.sh"
@@ -57,5 +58,9 @@ standard_library() {
 
 # Both variables open unstable doors of this very compiler and cargo: that is why the toolchain is pinned.
 library=$(standard_library)
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
 RUSTC_BOOTSTRAP=1 __CARGO_TESTS_ONLY_SRC_ROOT=$library CARGO_TARGET_DIR=$CACHE \
-    cargo check -Zbuild-std=std,panic_abort --target "$TARGET" "${@:---workspace}"
+    cargo check -Zbuild-std=std,panic_abort --target "$TARGET" "${@:---workspace}" 2>&1 | tee "$said"
+# Not by a flag of the compiler: that would hold the standard library to it as well.
+! grep -q '^warning' "$said" || fail "warnings are failures."

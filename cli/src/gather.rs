@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use ss_memory::{Machine, pressure, reclaimable_bytes};
 
@@ -28,10 +28,14 @@ const LOOK: Duration = Duration::from_millis(50);
 /// When the file exists already or cannot be written, or this program cannot start itself.
 pub fn report(args: &ReportArgs) -> Result<Exit> {
     let out = args.out.display();
-    // Before anything is run: a report takes minutes.
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&args.out).with_context(|| {
-        format!("`--out`: {out} cannot be made; a report writes over nothing, so give a name that is free")
-    })?;
+    // Before anything is run: a report takes minutes. One that is stopped leaves no file behind.
+    ensure!(
+        !args.out.exists(),
+        "`--out`: {out} is there already, and a report writes over nothing; give a name that is free"
+    );
+    let folder = args.out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    tempfile::tempfile_in(folder)
+        .with_context(|| format!("`--out`: {} takes no files; name a file in a folder that does", folder.display()))?;
     let mut failed = Vec::new();
     let mut parts = serde_json::Map::new();
     for (name, flags) in parts_of(args) {
@@ -43,7 +47,9 @@ pub fn report(args: &ReportArgs) -> Result<Exit> {
         parts.insert(name.to_owned(), part);
     }
     let text = format!("{:#}\n", json!({ "version": crate::VERSION, "system": system(), "parts": parts }));
-    file.write_all(text.as_bytes()).with_context(|| format!("`--out`: {out} cannot be written"))?;
+    let file = OpenOptions::new().write(true).create_new(true).open(&args.out);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("`--out`: {out} cannot be written"))?;
     let said = match &failed[..] {
         [] => "every part ended well".to_owned(),
         names => format!("failed: {}; the file says how", names.join(", ")),

@@ -56,7 +56,9 @@ impl Report {
     pub fn after(before: Before, ready: &Ready, ask: &Ask, summary: Summary, read: usize) -> Result<Report> {
         let model = &ready.engine.model;
         let (device, facts) = (model.backend().counters(), model.backend().facts().clone());
-        let outside = if facts.kind == ss_backend::DeviceKind::Hardware { device.peak_memory_bytes } else { 0 };
+        // What a device shares with the processor is counted with the process.
+        let own = facts.kind == ss_backend::DeviceKind::Hardware && !facts.unified;
+        let outside = if own { device.peak_memory_bytes } else { 0 };
         let since = |(stage, time): (&&'static str, &Duration)| {
             (*stage, time.saturating_sub(before.device.stages.get(stage).copied().unwrap_or_default()))
         };

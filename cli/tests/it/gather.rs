@@ -55,4 +55,6 @@ fn a_report_writes_over_nothing() {
     let refusal = place.run(["report", "--quick"]).refused(2);
     assert!(refusal.contains("`--out`") && refusal.contains("ss-report.json"), "{refusal}");
     assert_eq!(std::fs::read_to_string(place.path("ss-report.json")).unwrap(), "mine");
+    let nowhere = place.run(["report", "--quick", "-o", "no/such/place.json"]).refused(2);
+    assert!(nowhere.contains("no/such takes no files"), "{nowhere}");
 }
