@@ -16,7 +16,9 @@ use ss_backend::{
 use crate::adapter::AdapterChoice;
 use crate::ahead::{Ahead, copy_out, map};
 use crate::clock::{Clock, Timed};
-use crate::device::{Block, Device};
+use crate::device::{Block, Device, OPEN};
+#[cfg(all(test, feature = "msl"))]
+use crate::encoding::View;
 use crate::encoding::{Encoding, GRID_BYTES, MOST_DECIDED};
 use crate::groups::Groups;
 use crate::memory::Stored;
@@ -186,6 +188,19 @@ pub(crate) struct Dispatch {
     pub(crate) grid: [u32; 3],
     /// Whether it may take the workgroups of all dispatches after it.
     pub(crate) decides: Option<Decision>,
+    /// What it was made of, for tests that run kernels elsewhere.
+    #[cfg(all(test, feature = "msl"))]
+    pub(crate) made_of: MadeOf,
+}
+
+/// What a dispatch is made of.
+#[cfg(all(test, feature = "msl"))]
+pub(crate) struct MadeOf {
+    pub(crate) kernel: &'static Kernel,
+    pub(crate) key: Key,
+    pub(crate) views: Vec<View>,
+    /// The chunks of the pool that it sees.
+    pub(crate) chunks: Vec<wgpu::Buffer>,
 }
 
 /// What a kernel is told that decides about the dispatches after it.
@@ -213,7 +228,7 @@ impl WgpuBackend {
         let mut device = Device::open(&options.adapter, options.pipeline_cache.take().as_deref(), options.timed)?;
         let most = &mut device.limits.max_storage_buffer_binding_size;
         *most = options.binding_bytes.map_or(*most, |bytes| bytes.min(*most));
-        let storage = wgpu::BufferUsages::STORAGE;
+        let storage = wgpu::BufferUsages::STORAGE | OPEN;
         let rounded = match device.units.filter(|_| options.matrix_units) {
             Some(units) => Inputs::Units(units),
             None if options.f16_inputs => Inputs::F16,

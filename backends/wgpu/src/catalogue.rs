@@ -39,11 +39,28 @@ pub fn kernel_table() -> String {
     text += "\n| operation | file | parts | bindings | weights | maths | twin | tests | tuning |\n";
     text += "|---|---|---|---|---|---|---|---|---|\n";
     kernels.into_iter().for_each(|kernel| row(&mut text, kernel));
+    text += &metal();
     text += "\n## Tuning\n\n| name | value | device | measurement |\n|---|---|---|---|\n";
     for tuned in TABLE {
         let _ = writeln!(text, "| {} | {} | {} | {} |", tuned.name, tuned.value, tuned.device, tuned.note);
     }
     text
+}
+
+/// What `msl/` has for devices that are reached through Metal.
+#[cfg(feature = "msl")]
+fn metal() -> String {
+    let mut text = "\n## In Metal's own language\n\n| kernel | made of, from `msl/` |\n|---|---|\n".to_owned();
+    for (kernel, files) in crate::msl::list() {
+        let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
+        let _ = writeln!(text, "| {kernel} | {} |", files.join(", "));
+    }
+    text
+}
+
+#[cfg(not(feature = "msl"))]
+fn metal() -> String {
+    String::new()
 }
 
 fn row(text: &mut String, kernel: &Kernel) {
@@ -78,9 +95,11 @@ fn row(text: &mut String, kernel: &Kernel) {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "msl")]
     const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/kernels.md");
 
     #[test]
+    #[cfg(feature = "msl")]
     fn the_catalogue_in_the_documentation_is_that_of_the_registry() {
         let text = kernel_table();
         if std::env::var_os("SS_WRITE_DOCS").is_some() {

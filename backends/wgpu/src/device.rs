@@ -22,6 +22,13 @@ use crate::tuning::{self, SUBGROUP_OF_16, WIDEST_SUBGROUP};
 /// Bytes of immediates that a kernel may take: what WebGPU grants everywhere.
 pub(crate) const IMMEDIATE_BYTES: u32 = 64;
 
+/// Ways to and from every buffer, for tests that run kernels elsewhere.
+pub(crate) const OPEN: wgpu::BufferUsages = if cfg!(test) {
+    wgpu::BufferUsages::COPY_SRC.union(wgpu::BufferUsages::COPY_DST)
+} else {
+    wgpu::BufferUsages::empty()
+};
+
 /// What binding all chunks of a pool at once takes. The index is the same in all of a workgroup, but wgpu's compiler
 /// cannot see that through a function's arguments.
 pub(crate) const BUFFER_ARRAYS: Features = Features::BUFFER_BINDING_ARRAY
@@ -31,8 +38,8 @@ pub(crate) const BUFFER_ARRAYS: Features = Features::BUFFER_BINDING_ARRAY
 /// What multiplying with matrix units takes.
 const MATRIX_UNITS: Features = Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(Features::SHADER_F16);
 
-/// What it takes besides on Vulkan, where `vulkan.rs` makes the modules.
-const OWN_MODULES: Features = Features::PASSTHROUGH_SHADERS;
+/// What it takes besides on Vulkan and Metal, where `vulkan.rs` and `msl.rs` make modules.
+pub(crate) const OWN_MODULES: Features = Features::PASSTHROUGH_SHADERS;
 
 /// Threads of a subgroup of Apple's devices, for which wgpu gives a range.
 const METAL_SUBGROUP: u32 = 32;
@@ -64,8 +71,8 @@ pub(crate) struct Device {
     pub(crate) queue: wgpu::Queue,
     pub(crate) limits: wgpu::Limits,
     pub(crate) facts: DeviceFacts,
-    /// Whether it is reached through Vulkan.
-    pub(crate) vulkan: bool,
+    /// The interface through which it is reached.
+    pub(crate) api: wgpu::Backend,
     /// Its matrix units, where kernels can use them.
     pub(crate) units: Option<Units>,
     /// What the driver keeps of pipelines, where it does.
@@ -93,13 +100,14 @@ impl Device {
     pub(crate) fn open(choice: &AdapterChoice, cached: Option<&[u8]>, timed: Timed) -> Result<Self> {
         let (adapter, facts) = chosen(choice)?;
         let units = matrix_units(&facts, adapter.features());
-        let vulkan = facts.api == wgpu::Backend::Vulkan.to_str();
+        let api = adapter.get_info().backend;
         let (facts, limits) = (facts.device, adapter.limits());
         let wanted = adapter.features() & (BUFFER_ARRAYS | Features::PIPELINE_CACHE | timed.features());
+        let wanted = if api == wgpu::Backend::Metal { wanted | adapter.features() & OWN_MODULES } else { wanted };
         // Arrays need all of their features.
         let wanted = if wanted.contains(BUFFER_ARRAYS) { wanted } else { wanted - BUFFER_ARRAYS };
         let wanted = match units {
-            Some(_) if vulkan => wanted | MATRIX_UNITS | OWN_MODULES,
+            Some(_) if api == wgpu::Backend::Vulkan => wanted | MATRIX_UNITS | OWN_MODULES,
             Some(_) => wanted | MATRIX_UNITS,
             None => wanted,
         };
@@ -134,7 +142,7 @@ impl Device {
         raw.on_uncaptured_error(Arc::new(move |error: wgpu::Error| uncaptured(error.to_string())));
         raw.set_device_lost_callback(move |reason, text| lost(format!("{reason:?}: {text}")));
         let cache = cache::open(&raw, cached);
-        Ok(Device { raw, queue, limits, facts, vulkan, units, cache, ledger: Arc::default(), fault })
+        Ok(Device { raw, queue, limits, facts, api, units, cache, ledger: Arc::default(), fault })
     }
 
     /// Whether a pool's chunks can be bound all at once.

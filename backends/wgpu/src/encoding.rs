@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use ss_backend::{Arithmetic, Buffer, Error, Format, Linear, Matrix, Memory, Part, Result, Rows, Site};
 
+#[cfg(all(test, feature = "msl"))]
+use crate::backend::MadeOf;
 use crate::backend::{Decision, Dispatch, Shared, Step};
 use crate::memory::Stored;
 use crate::pool::Chunks;
@@ -93,6 +95,19 @@ pub(crate) struct Launch<'a> {
     pub(crate) immediates: &'a [u32],
     /// Workgroups.
     pub(crate) grid: [u32; 3],
+}
+
+#[cfg(all(test, feature = "msl"))]
+impl Launch<'_> {
+    /// What its dispatch over chunk `bound`, or over all of them, is made of.
+    fn made_of(&self, key: &Key, pool: Option<&Chunks>, bound: usize) -> MadeOf {
+        let views = self.views.iter().copied().chain(self.weights.iter().flat_map(|weight| &weight.pieces));
+        let mut chunks = pool.map(Chunks::chunks).unwrap_or_default();
+        if key.pool == PoolBinding::Chunk {
+            chunks = vec![chunks.swap_remove(bound)];
+        }
+        MadeOf { kernel: self.kernel, key: key.clone(), views: views.cloned().collect(), chunks }
+    }
 }
 
 /// Product of dimensions; the largest number where it overflows, which no buffer holds.
@@ -314,7 +329,9 @@ impl Encoding<'_> {
             wanted.push((launch.kernel, key));
             return Ok(());
         }
-        let pipeline = self.shared.registry.pipeline(device, launch.kernel, key)?;
+        #[cfg(all(test, feature = "msl"))]
+        let made_of = |bound| launch.made_of(&key, pool, bound);
+        let pipeline = self.shared.registry.pipeline(device, launch.kernel, key.clone())?;
         let views: Vec<&View> =
             launch.views.iter().copied().chain(launch.weights.iter().flat_map(|weight| &weight.pieces)).collect();
         self.check_bindings(launch.kernel, &pipeline.bindings, &views)?;
@@ -330,6 +347,8 @@ impl Encoding<'_> {
                 immediates,
                 grid: launch.grid,
                 decides: None,
+                #[cfg(all(test, feature = "msl"))]
+                made_of: made_of(bound),
             }));
         }
         Ok(())

@@ -15,6 +15,8 @@ mod encoding;
 mod groups;
 mod ledger;
 mod memory;
+#[cfg(feature = "msl")]
+mod msl;
 mod ops;
 mod overrides;
 mod own_memory;

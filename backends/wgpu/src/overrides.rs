@@ -4,7 +4,10 @@
 
 use crate::registry::Override;
 
-/// All of them: none so far.
+/// All of them.
 pub(crate) fn all() -> Vec<Box<dyn Override>> {
-    Vec::new()
+    vec![
+        #[cfg(feature = "msl")]
+        Box::new(crate::msl::Msl),
+    ]
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use ss_backend::pool::PoolMemory;
 use ss_backend::{Error, Pool, RecordLayout, Result};
 
-use crate::device::{Block, Device};
+use crate::device::{Block, Device, OPEN};
 use crate::own_memory::{OwnMemory, Place, Sharing};
 use crate::registry::{PoolBinding, pool_layout};
 use crate::staging::Staging;
@@ -100,7 +100,7 @@ impl Chunks {
                 layout.bytes, device.facts.device
             ))
         })?;
-        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | OPEN;
         let bytes = |chunk| u64::from(plan.slots_in(chunk)) * layout.bytes;
         let shared = sharing.map(|sharing| (0..plan.chunks()).map(|chunk| own(device, sharing, bytes(chunk), usage)));
         let (blocks, own) = match shared.and_then(Iterator::collect::<Option<Vec<_>>>) {
@@ -146,6 +146,12 @@ impl Chunks {
         let memory = self.own.get((slot / self.plan.slots_per_chunk) as usize)?;
         let (buffer, offset) = self.place(slot).ok()?;
         Some(Place { memory, buffer, offset, bytes: self.layout.bytes })
+    }
+
+    /// All chunks, for tests that run kernels elsewhere.
+    #[cfg(all(test, feature = "msl"))]
+    pub(crate) fn chunks(&self) -> Vec<wgpu::Buffer> {
+        self.blocks.iter().map(|block| block.raw.clone()).collect()
     }
 
     /// Marks a slot as being written.

@@ -128,6 +128,9 @@ impl Product {
     }
 }
 
+/// The entry point of every WGSL kernel.
+pub(crate) const ENTRY: &str = "main";
+
 /// Numbers in a quad.
 const QUAD: u32 = 4;
 
@@ -278,9 +281,11 @@ impl Key {
     }
 }
 
-/// A module that replaces a kernel's WGSL: same bindings, same immediates, an entry point `main`.
+/// A module that replaces a kernel's WGSL: same bindings, same immediates.
 pub(crate) struct Replacement {
     pub(crate) module: wgpu::ShaderModule,
+    /// Name of its entry point.
+    pub(crate) entry: &'static str,
     /// Whether it declares the override constants of the WGSL, or has them written in.
     pub(crate) takes_constants: bool,
 }
@@ -291,7 +296,7 @@ pub(crate) trait Override: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// The module for a key; none to leave the WGSL in place.
-    fn module(&self, device: &wgpu::Device, key: &Key) -> Option<Replacement>;
+    fn module(&self, device: &Device, kernel: &Kernel, key: &Key) -> Option<Replacement>;
 }
 
 /// What a shader does with a storage buffer.
@@ -420,18 +425,18 @@ impl Registry {
 
         let internal = device.raw.push_error_scope(wgpu::ErrorFilter::Internal);
         let invalid = device.raw.push_error_scope(wgpu::ErrorFilter::Validation);
-        let replaced = self.overrides.iter().find_map(|replacement| replacement.module(&device.raw, key));
+        let replaced = self.overrides.iter().find_map(|replacement| replacement.module(device, kernel, key));
         let module = match replaced {
             Some(replacement) => replacement,
-            None if device.vulkan && vulkan::has_units(&source) => {
+            None if device.api == wgpu::Backend::Vulkan && vulkan::has_units(&source) => {
                 let words = vulkan::lowered(&source, key, constants(kernel, key))
                     .map_err(|why| Error::Refused(format!("kernel {key:?} does not build: {why}")))?;
-                Replacement { module: vulkan::module(device, key, &words), takes_constants: false }
+                Replacement { module: vulkan::module(device, key, &words), entry: ENTRY, takes_constants: false }
             }
-            None => Replacement { module: wgsl(device, key, source), takes_constants: true },
+            None => Replacement { module: wgsl(device, key, source), entry: ENTRY, takes_constants: true },
         };
         let constants = if module.takes_constants { constants(kernel, key) } else { Vec::new() };
-        let raw = pipeline(device, key, &groups, &module.module, &constants);
+        let raw = pipeline(device, key, &groups, &module, &constants);
         let invalid = pollster::block_on(invalid.pop());
         match invalid.or(pollster::block_on(internal.pop())) {
             Some(error) => Err(Error::Refused(format!("kernel {key:?} does not build: {error}"))),
@@ -455,7 +460,7 @@ fn pipeline(
     device: &Device,
     key: &Key,
     groups: &[Option<&wgpu::BindGroupLayout>],
-    module: &wgpu::ShaderModule,
+    replacement: &Replacement,
     constants: &[(String, f64)],
 ) -> wgpu::ComputePipeline {
     let constants: Vec<(&str, f64)> = constants.iter().map(|(name, value)| (&**name, *value)).collect();
@@ -467,8 +472,8 @@ fn pipeline(
     device.raw.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: Some(key.kernel),
         layout: Some(&layout),
-        module,
-        entry_point: Some("main"),
+        module: &replacement.module,
+        entry_point: Some(replacement.entry),
         compilation_options: wgpu::PipelineCompilationOptions {
             constants: &constants,
             // Every kernel writes its workgroup memory before it reads it.

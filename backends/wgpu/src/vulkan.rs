@@ -20,13 +20,10 @@ use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
 use crate::device::Device;
-use crate::registry::{Key, PoolBinding};
+use crate::registry::{ENTRY, Key, PoolBinding};
 
 /// What Vulkan 1.1 takes.
 const LANGUAGE: (u8, u8) = (1, 3);
-
-/// Where a kernel begins.
-const ENTRY: &str = "main";
 
 /// Group of the slot pool.
 const POOL_GROUP: u32 = 1;

@@ -16,6 +16,8 @@ use std::fmt;
 
 use ss_backend::{Backend, Error, Form, Result};
 
+#[cfg(all(test, feature = "msl"))]
+pub(crate) use moe::experts;
 use rig::{MODES, Mode, PRODUCT_MODES, Random};
 pub use suite::{Plan, Row, operations, run};
 

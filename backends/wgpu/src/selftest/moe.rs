@@ -181,10 +181,21 @@ struct Experts {
     u: Vec<f32>,
     /// Expert of each (row, choice).
     chosen: Vec<u32>,
+    rows: u32,
 }
 
 impl Experts {
     fn new(random: &mut Random, hidden: u32, inner: u32, formats: [Format; 3], shared: [Format; 3]) -> Self {
+        Self::of_rows(ROWS, random, [hidden, inner], formats, shared)
+    }
+
+    fn of_rows(
+        rows: u32,
+        random: &mut Random,
+        [hidden, inner]: [u32; 2],
+        formats: [Format; 3],
+        shared: [Format; 3],
+    ) -> Self {
         let make = |random: &mut Random, inner: u32, [gate, up, down]: [Format; 3]| {
             [(inner, hidden, gate), (inner, hidden, up), (hidden, inner, down)]
                 .map(|(rows, cols, format)| Weight::random(random, rows, cols, format))
@@ -195,9 +206,9 @@ impl Experts {
             Some([gate, up, down]) => RecordLayout::new(gate.matrix, up.matrix, down.matrix),
             None => RecordLayout::new(shared[0].matrix, shared[1].matrix, shared[2].matrix),
         };
-        let u = random.numbers(ROWS * hidden, 1.0);
-        let chosen = (0..ROWS * CHOICES).map(|_| random.below(EXPERTS + 1)).collect();
-        Experts { layout, experts, shared, u, chosen }
+        let u = random.numbers(rows * hidden, 1.0);
+        let chosen = (0..rows * CHOICES).map(|_| random.below(EXPERTS + 1)).collect();
+        Experts { layout, experts, shared, u, chosen, rows }
     }
 
     /// The slot of an expert: one is left free, and they lie in another order.
@@ -228,7 +239,7 @@ impl Case for Experts {
     }
 
     fn rows(&self) -> u32 {
-        ROWS
+        self.rows
     }
 
     fn dispatches(&self) -> Option<u64> {
@@ -345,4 +356,15 @@ impl Case for Combine {
         })?;
         Ok(outcome)
     }
+}
+
+/// Experts of a shape of one's own, as many rows as one operation takes.
+#[cfg(all(test, feature = "msl"))]
+pub(crate) fn experts(
+    random: &mut Random,
+    widths: [u32; 2],
+    formats: [Format; 3],
+    shared: [Format; 3],
+) -> Box<dyn Case> {
+    Box::new(Experts::of_rows(super::rig::MOST_GENERATED, random, widths, formats, shared))
 }

@@ -6,6 +6,8 @@ mod experts;
 mod fixture;
 mod kernels;
 mod memory;
+#[cfg(feature = "msl")]
+mod msl;
 mod oracle;
 mod overrides;
 mod own_memory;

@@ -4,7 +4,8 @@ use ss_backend::Backend;
 
 use super::fixture::{open_with, shared};
 use crate::ChunkAccess;
-use crate::registry::{Key, Override, Registry, Replacement};
+use crate::device::Device;
+use crate::registry::{Kernel, Key, Override, Registry, Replacement};
 use crate::selftest::rig::MODES;
 use crate::selftest::{self, cases};
 
@@ -29,10 +30,10 @@ impl Override for Sevens {
         "sevens"
     }
 
-    fn module(&self, device: &wgpu::Device, key: &Key) -> Option<Replacement> {
+    fn module(&self, device: &Device, _: &Kernel, key: &Key) -> Option<Replacement> {
         let source = wgpu::ShaderSource::Wgsl(SEVENS.into());
-        let module = || device.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
-        (key.kernel == "embed").then(|| Replacement { module: module(), takes_constants: false })
+        let module = || device.raw.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
+        (key.kernel == "embed").then(|| Replacement { module: module(), entry: "main", takes_constants: false })
     }
 }
 
