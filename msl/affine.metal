@@ -67,9 +67,9 @@ template <> struct Codes<8> {
 };
 
 // A weight: where it lies and how it is stored. ROWS outputs from COLS inputs.
-template <uint BITS, uint ROWS_, uint COLS, uint GROUP, uint SCALAR> struct Affine {
+template <uint BITS, uint ROWS_, uint COLS, uint GROUP, uint KIND> struct Affine {
     typedef typename Codes<BITS>::Unit Unit;
-    typedef typename Stored<SCALAR>::Type Scale;
+    typedef typename Stored<KIND>::Type Scale;
     enum : uint {
         ROWS = ROWS_,
         UNITS = COLS / 16,
@@ -85,8 +85,8 @@ template <uint BITS, uint ROWS_, uint COLS, uint GROUP, uint SCALAR> struct Affi
     // A unit of a row times its inputs.
     float product(uint row, uint unit, thread const Inputs &x) const {
         const uint group = row * (COLS / GROUP) + unit / (GROUP / 16);
-        const float scale = Stored<SCALAR>::number(scales[group]);
-        const float bias = Stored<SCALAR>::number(biases[group]);
+        const float scale = Stored<KIND>::number(scales[group]);
+        const float bias = Stored<KIND>::number(biases[group]);
         return fma(scale, Codes<BITS>::times(codes[row * UNITS + unit], x), bias * x.sum);
     }
 };

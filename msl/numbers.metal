@@ -4,7 +4,7 @@
 // How a number is stored; the values are those of `numbers.wgsl`.
 enum : uint { BF16 = 0, F16 = 1, F32 = 2 };
 
-template <uint SCALAR> struct Stored;
+template <uint KIND> struct Stored;
 template <> struct Stored<BF16> {
     typedef ushort Type;
     static float number(ushort stored) { return as_type<float>(uint(stored) << 16); }
@@ -51,4 +51,15 @@ inline float exponential(float value) {
 // x / (1 + e^-x); zero at minus infinity.
 inline float silu(float x) {
     return (x < -104.0f ? -104.0f : x) / (1.0f + exponential(-x));
+}
+
+// 1 / (1 + e^-x).
+inline float sigmoid(float x) {
+    return 1.0f / (1.0f + exponential(-x));
+}
+
+// Orders scores: a greater key is a greater score. Both zeros are the same score; NaN has its place by its bits.
+inline uint order_of(float score) {
+    const uint bits = as_type<uint>(score + 0.0f);
+    return bits >> 31 == 1u ? ~bits : bits | 0x80000000u;
 }

@@ -10,6 +10,7 @@ use ss_backend::Format;
 
 use crate::device::{Device, OWN_MODULES};
 use crate::registry::{Binding, Kernel, Key, Override, Part, PoolBinding, Replacement, constants, declared, source};
+use crate::tuning;
 
 /// Names a file of `msl/`.
 macro_rules! part {
@@ -20,6 +21,7 @@ macro_rules! part {
 
 const NUMBERS: Part = part!("numbers.metal");
 const AFFINE: Part = part!("affine.metal");
+const CELLS: Part = part!("cells.metal");
 const SLOT: Part = part!("slot.metal");
 const SWIGLU: Part = part!("swiglu.metal");
 
@@ -29,14 +31,31 @@ struct Metal {
     kernel: &'static str,
     /// What it is made of, in order, the entry point last.
     parts: &'static [&'static Part],
+    /// Threads of a threadgroup, those of the WGSL.
+    threads: u32,
 }
 
 /// All of them.
 const KERNELS: &[Metal] = &[
-    Metal { kernel: "experts_in", parts: &[&NUMBERS, &AFFINE, &SLOT, &SWIGLU, &part!("experts_in.metal")] },
-    Metal { kernel: "experts_in_alike", parts: &[&NUMBERS, &AFFINE, &SLOT, &SWIGLU, &part!("experts_in_alike.metal")] },
-    Metal { kernel: "experts_out", parts: &[&NUMBERS, &AFFINE, &SLOT, &part!("experts_out.metal")] },
+    experts("experts_in", &[&NUMBERS, &AFFINE, &SLOT, &SWIGLU, &part!("experts_in.metal")]),
+    experts("experts_in_alike", &[&NUMBERS, &AFFINE, &SLOT, &SWIGLU, &part!("experts_in_alike.metal")]),
+    experts("experts_out", &[&NUMBERS, &AFFINE, &SLOT, &part!("experts_out.metal")]),
+    Metal {
+        kernel: "qsa_scores",
+        parts: &[&NUMBERS, &CELLS, &part!("qsa_scores.metal")],
+        threads: tuning::THREADS.value,
+    },
+    Metal { kernel: "qsa_topk", parts: &[&NUMBERS, &part!("qsa_topk.metal")], threads: tuning::ROW_THREADS.value },
+    Metal {
+        kernel: "qsa_attend",
+        parts: &[&NUMBERS, &CELLS, &part!("qsa_attend.metal")],
+        threads: tuning::ROW_THREADS.value,
+    },
 ];
+
+const fn experts(kernel: &'static str, parts: &'static [&'static Part]) -> Metal {
+    Metal { kernel, parts, threads: tuning::THREADS.value }
+}
 
 /// A kernel said in Metal's language.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +79,6 @@ pub(crate) fn said(kernel: &Kernel, key: &Key) -> Option<Said> {
         return None;
     }
     let values = constants(kernel, key);
-    let threads = values.iter().find(|(name, _)| name == "THREADS").map(|&(_, threads)| threads as u32)?;
     let bindings = declared(&source(kernel, key));
     let mut text = HEAD.to_owned();
     for (name, value) in values {
@@ -80,7 +98,7 @@ pub(crate) fn said(kernel: &Kernel, key: &Key) -> Option<Said> {
         let _ = writeln!(text, "#define AT_{} {slot}", binding.name);
     }
     metal.parts.iter().for_each(|part| text.push_str(part.text));
-    Some(Said { text, entry: metal.kernel, threads })
+    Some(Said { text, entry: metal.kernel, threads: metal.threads })
 }
 
 /// What Metal's compiler is told first: nothing that follows may change what its own library means.

@@ -37,6 +37,8 @@ pub(super) fn cases(random: &mut Random) -> Vec<Box<dyn Case>> {
     for (blocks, topk, index_dim, ties) in [(700, 512, 32, false), (65_536, 512, 8, true), (300, 7, 16, true)] {
         cases.push(Box::new(Select::new(random, blocks, topk, index_dim, ties)));
     }
+    // Its rows have more tokens than a split of the decode form, so that splits are added.
+    cases.push(Box::new(Attention::new(random, [3, 1, 32, 8, 1, 16, 4, 150], 500)));
     cases
 }
 

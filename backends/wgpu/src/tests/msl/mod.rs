@@ -6,3 +6,4 @@ mod device;
 mod experts;
 mod harness;
 mod program;
+mod qsa;
