@@ -155,6 +155,7 @@ template <class T> struct Element {
 // An array of threadgroup memory; the runner forgets all that was written before each threadgroup.
 struct Array {
     Array *next;
+    size_t bytes; // on a GPU
     virtual void forget() = 0;
 };
 extern Array *arrays;
@@ -197,6 +198,7 @@ template <class T, size_t N> struct Shared : Array {
     const char *name;
     explicit Shared(const char *name) : name(name) {
         next = arrays;
+        bytes = (N * sizeof(T) + 15) / 16 * 16;
         arrays = this;
         forget();
     }

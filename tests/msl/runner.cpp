@@ -23,6 +23,7 @@ Group group;
 Array *arrays = nullptr;
 
 constexpr size_t STACK_BYTES = 256 << 10;
+constexpr size_t THREADGROUP_BYTES = 32 << 10;
 
 void fail(const char *what, const char *detail, int line) {
     std::fprintf(stderr, "harness: %s: %s (thread %u, line %d)\n", what, detail, group.now, line);
@@ -169,6 +170,9 @@ static void run_group(unsigned threads, bool backwards) {
             run_simd(first, first + LANES < threads ? first + LANES : threads, backwards);
         }
     } while (together(0, threads, State::IN_BARRIER, "a barrier that not all threads reach"));
+    size_t bytes = 0;
+    for (Array *array = arrays; array; array = array->next) bytes += array->bytes;
+    if (bytes > THREADGROUP_BYTES) fail("threadgroup memory", "more than a GPU has", 0);
 }
 
 // Standard input, or the end of it.

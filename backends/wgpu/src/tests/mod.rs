@@ -6,6 +6,7 @@ mod experts;
 mod fixture;
 mod kernels;
 mod memory;
+mod metal;
 #[cfg(feature = "msl")]
 mod msl;
 mod oracle;

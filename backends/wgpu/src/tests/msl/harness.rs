@@ -105,6 +105,7 @@ fn faults_that_no_gpu_tells_are_told_by_the_harness() {
             ("bins[ids[place]]", "bins[ids[place] + 1]"),
             "outside of the array",
         ),
+        ("more threadgroup memory than there is", multiplied, ("tiles[2 * 64]", "tiles[8193]"), "more than a GPU has"),
         ("two threads write one element", reduced, ("if (lane == 0) {", "if (lane < 2) {"), "no barrier between"),
         ("a buffer past its end", reduced, ("i < task.each", "i <= task.each"), "AddressSanitizer"),
         ("an immediate that was not given", reduced, ("task.each;", "(&task.each)[1];"), "AddressSanitizer"),
