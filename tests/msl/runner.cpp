@@ -1,11 +1,14 @@
 // Owns: running a kernel's grid: fibers and their switches, the order of threads, and the way in and out of the process.
-// Refuses: what `harness.h` refuses, and a kernel that changes a buffer which it only reads.
+// Refuses: what `harness.h` refuses, a kernel that changes a buffer which it only reads, and one that does not end.
 // Invariants: every buffer is an allocation of its own of exactly its size, so that AddressSanitizer sees what lies outside;
 // a run is asked for and answered in one message each, through standard input and output.
 #include "harness.h"
 #include <cstdio>
+#include <csignal>
 #include <cstdlib>
 #include <memory>
+#include <sys/time.h>
+#include <unistd.h>
 #include <vector>
 #if defined(__has_feature) && __has_feature(address_sanitizer)
 #include <sanitizer/common_interface_defs.h>
@@ -231,6 +234,21 @@ static void run_grid(const uint32_t *grid, unsigned threads, bool backwards) {
     }
 }
 
+// Ends a kernel that has taken all of its processor time: a loop without an end, which would hang a GPU.
+static void tell_endless(int) {
+    static const char text[] = "harness: a kernel that does not end\n";
+    if (write(2, text, sizeof text - 1) < 0) std::_Exit(4);
+    std::_Exit(3);
+}
+
+static void limit_time() {
+    const char *seconds = std::getenv("HARNESS_SECONDS");
+    struct itimerval limit = {};
+    limit.it_value.tv_sec = seconds ? std::atoi(seconds) : 0;
+    std::signal(SIGPROF, tell_endless);
+    setitimer(ITIMER_PROF, &limit, nullptr);
+}
+
 // Answers with the buffers that were written, after runs in both orders gave the same.
 static void answer(std::vector<Argument> &arguments, const uint32_t *grid, unsigned threads) {
     std::vector<void *> bound;
@@ -271,6 +289,7 @@ int main() {
     while (take(head, sizeof head)) {
         std::vector<Argument> arguments;
         for (uint32_t i = 0; i < head[4]; i++) arguments.push_back(take_argument());
+        limit_time();
         answer(arguments, head, head[3]);
     }
 }

@@ -274,6 +274,12 @@ impl WgpuBackend {
         &self.shared.device
     }
 
+    /// Before anything else has it.
+    #[cfg(all(test, feature = "msl"))]
+    pub(crate) fn shared_mut(&mut self) -> &mut Shared {
+        Arc::get_mut(&mut self.shared).expect("a device that is in use")
+    }
+
     #[cfg(test)]
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared

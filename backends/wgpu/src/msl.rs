@@ -9,7 +9,10 @@ use std::fmt::Write;
 use ss_backend::Format;
 
 use crate::device::{Device, OWN_MODULES};
-use crate::registry::{Binding, Kernel, Key, Override, Part, PoolBinding, Replacement, constants, declared, source};
+use crate::registry::{
+    Binding, Inputs, Kernel, Key, Override, Part, PoolBinding, Product, Replacement, Side, Units, WeightKey, constants,
+    declared, source,
+};
 use crate::tuning;
 
 /// Names a file of `msl/`.
@@ -22,6 +25,7 @@ macro_rules! part {
 const NUMBERS: Part = part!("numbers.metal");
 const AFFINE: Part = part!("affine.metal");
 const CELLS: Part = part!("cells.metal");
+const GEMM: Part = part!("gemm.metal");
 const SLOT: Part = part!("slot.metal");
 const SWIGLU: Part = part!("swiglu.metal");
 
@@ -35,11 +39,16 @@ struct Metal {
     threads: u32,
 }
 
+/// Threads of `gemm.metal`.
+const GEMM_THREADS: u32 = 256;
+
 /// All of them.
 const KERNELS: &[Metal] = &[
     experts("experts_in", &[&NUMBERS, &AFFINE, &SLOT, &SWIGLU, &part!("experts_in.metal")]),
     experts("experts_in_alike", &[&NUMBERS, &AFFINE, &SLOT, &SWIGLU, &part!("experts_in_alike.metal")]),
     experts("experts_out", &[&NUMBERS, &AFFINE, &SLOT, &part!("experts_out.metal")]),
+    experts_prompt("experts_in_prompt", &[&NUMBERS, &AFFINE, &SLOT, &GEMM, &part!("experts_in_prompt.metal")]),
+    experts_prompt("experts_out_prompt", &[&NUMBERS, &AFFINE, &SLOT, &GEMM, &part!("experts_out_prompt.metal")]),
     Metal {
         kernel: "qsa_scores",
         parts: &[&NUMBERS, &CELLS, &part!("qsa_scores.metal")],
@@ -52,6 +61,10 @@ const KERNELS: &[Metal] = &[
         threads: tuning::ROW_THREADS.value,
     },
 ];
+
+const fn experts_prompt(kernel: &'static str, parts: &'static [&'static Part]) -> Metal {
+    Metal { kernel, parts, threads: GEMM_THREADS }
+}
 
 const fn experts(kernel: &'static str, parts: &'static [&'static Part]) -> Metal {
     Metal { kernel, parts, threads: tuning::THREADS.value }
@@ -75,13 +88,14 @@ pub(crate) fn list() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> 
 /// What replaces a kernel with this key on Metal; none where nothing does.
 pub(crate) fn said(kernel: &Kernel, key: &Key) -> Option<Said> {
     let metal = KERNELS.iter().find(|metal| metal.kernel == key.kernel)?;
-    if !key.weights.iter().all(|weight| weight.matrix.format.is_affine()) {
+    if !key.weights.iter().all(|weight| weight.matrix.format.is_affine() && multiplied(kernel, weight)) {
         return None;
     }
     let values = constants(kernel, key);
     let bindings = declared(&source(kernel, key));
     let mut text = HEAD.to_owned();
-    for (name, value) in values {
+    define(&mut text, "THREADS", metal.threads);
+    for (name, value) in values.into_iter().filter(|(name, _)| name != "THREADS") {
         define(&mut text, &name, value as u32);
     }
     for (name, weight) in kernel.weights.iter().zip(&key.weights) {
@@ -99,6 +113,13 @@ pub(crate) fn said(kernel: &Kernel, key: &Key) -> Option<Said> {
     }
     metal.parts.iter().for_each(|part| text.push_str(part.text));
     Some(Said { text, entry: metal.kernel, threads: metal.threads })
+}
+
+/// Whether a weight is multiplied as the kernels here do it: a prompt form rounds to F16, with Apple's matrix units, in tiles of
+/// its own size (`gemm.metal`).
+fn multiplied(kernel: &Kernel, weight: &WeightKey) -> bool {
+    const UNITS: Inputs = Inputs::Units(Units { side: Side::Eight, subgroup: 32 });
+    kernel.product != Product::Gemm || (weight.inputs == UNITS && weight.tile == tuning::UNITS_LOW_TILE)
 }
 
 /// What Metal's compiler is told first: nothing that follows may change what its own library means.

@@ -12,7 +12,7 @@ kernel void probe(
     uint simd [[simdgroup_index_in_threadgroup]])
 {
     threadgroup float tiles[2 * 64];
-    simdgroup_float8x8 sum(0.0f);
+    simdgroup_float8x8 sum = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     for (uint k = 0; k < 24; k += 8) {
         simdgroup_half8x8 left, right;
         simdgroup_load(left, a + simd * 8 * 24 + k, 24);

@@ -13,11 +13,28 @@ use ss_backend::{
 
 use super::program::{Argument, Program};
 use crate::backend::{Dispatch, MadeOf, Step};
+use crate::device::Device;
 use crate::encoding::View;
 use crate::msl::{Said, said};
-use crate::registry::{Access, Key, PoolBinding};
-use crate::tests::fixture::{Mutation, open};
+use crate::registry::{Access, ENTRY, Inputs, Kernel, Key, Override, PoolBinding, Registry, Replacement, Side, Units};
+use crate::tests::fixture::{Mutation, open_with};
 use crate::{ChunkAccess, WgpuBackend};
+
+/// In place of the WGSL that runs nowhere: a module that does nothing.
+struct Elsewhere;
+
+impl Override for Elsewhere {
+    fn name(&self) -> &'static str {
+        "elsewhere"
+    }
+
+    fn module(&self, device: &Device, kernel: &Kernel, key: &Key) -> Option<Replacement> {
+        said(kernel, key)?;
+        let source = wgpu::ShaderSource::Wgsl("@compute @workgroup_size(1) fn main() {}".into());
+        let module = device.raw.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
+        Some(Replacement { module, entry: ENTRY, takes_constants: false })
+    }
+}
 
 /// A device with Metal's kernels.
 pub(super) struct OnCpu {
@@ -33,7 +50,9 @@ pub(super) struct OnCpu {
 impl OnCpu {
     /// Opens it, its pool in chunks of at most `chunk_bytes`, with text replaced in every kernel of `msl/`.
     pub(super) fn new(chunk_bytes: Option<u64>, access: ChunkAccess, mutation: Option<Mutation>) -> Self {
-        let device = open(chunk_bytes, access, None);
+        let mut device = open_with(chunk_bytes, access, Registry::with_overrides(vec![Box::new(Elsewhere)]));
+        // What prompt rows are multiplied with on Apple's devices; no adapter here needs to have it.
+        device.shared_mut().rounded = Inputs::Units(Units { side: Side::Eight, subgroup: 32 });
         OnCpu { device, mutation, programs: Mutex::default(), ran: AtomicUsize::new(0), changed: AtomicUsize::new(0) }
     }
 
@@ -56,7 +75,12 @@ impl OnCpu {
                 self.changed.fetch_add(usize::from(text != said.text), Ordering::Relaxed);
                 said.text = text;
             }
-            Arc::new(Program::new(&said))
+            let program = Program::new(&said);
+            // A test that changes text wants to see it run: what does not compile proves nothing.
+            if let (Some(mutation), Err(why)) = (self.mutation, &program) {
+                assert!(!why.contains(" generated."), "{mutation:?} does not compile:\n{why}");
+            }
+            Arc::new(program)
         });
         Arc::clone(program)
     }

@@ -12,7 +12,7 @@ const MATRICES: &str = include_str!("../../../../../tests/msl/probes/matrices.me
 fn probe(text: &str, threads: u32, (from, to): (&str, &str)) -> Result<Program, String> {
     assert!(text.contains(from), "{from} is not in the probe");
     let text = format!("#define THREADS {threads}u\n{}", text.replacen(from, to, 1));
-    Program::new(&Said { text, entry: "probe", threads })
+    Program::limited(&Said { text, entry: "probe", threads }, 2)
 }
 
 fn bytes<T: bytemuck::NoUninit>(numbers: &[T]) -> &[u8] {
@@ -105,6 +105,7 @@ fn faults_that_no_gpu_tells_are_told_by_the_harness() {
             ("bins[ids[place]]", "bins[ids[place] + 1]"),
             "outside of the array",
         ),
+        ("a loop without an end", reduced, ("i += THREADS", "i += 0"), "a kernel that does not end"),
         ("more threadgroup memory than there is", multiplied, ("tiles[2 * 64]", "tiles[8193]"), "more than a GPU has"),
         ("two threads write one element", reduced, ("if (lane == 0) {", "if (lane < 2) {"), "no barrier between"),
         ("a buffer past its end", reduced, ("i < task.each", "i <= task.each"), "AddressSanitizer"),
@@ -119,8 +120,11 @@ fn faults_that_no_gpu_tells_are_told_by_the_harness() {
         (
             "an index that was never set",
             counted,
-            ("const uint place = group.x * THREADS + self;", "uint place;"),
-            "uninitialized",
+            (
+                "const uint place = group.x * THREADS + self;",
+                "uint unset[2];\n    unset[0] = self;\n    const uint place = unset[1];",
+            ),
+            "AddressSanitizer",
         ),
         (
             "a binding that is only read",
@@ -130,6 +134,7 @@ fn faults_that_no_gpu_tells_are_told_by_the_harness() {
         ),
     ] {
         let why = probe((from, to)).expect_err(kind);
+        assert!(!why.contains(" generated."), "{kind} does not compile:\n{why}");
         assert!(why.contains(sign), "{kind}: {why}");
     }
 }

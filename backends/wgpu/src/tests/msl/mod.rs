@@ -6,4 +6,5 @@ mod device;
 mod experts;
 mod harness;
 mod program;
+mod prompt;
 mod qsa;

@@ -34,6 +34,9 @@ const FLAGS: &[&str] = &[
     "-fno-sanitize-recover=all",
 ];
 
+/// Most processor time of a run: the longest here takes a tenth of it.
+const SECONDS: u32 = 60;
+
 /// What a slot of a kernel holds.
 #[derive(Clone, Debug)]
 pub(super) enum Argument {
@@ -207,6 +210,14 @@ impl Program {
     /// # Errors
     /// What the compiler, or the harness, has against it.
     pub(super) fn new(said: &Said) -> Result<Self, String> {
+        Self::limited(said, SECONDS)
+    }
+
+    /// The same, a run taking at most so many seconds of a processor.
+    ///
+    /// # Errors
+    /// What the compiler, or the harness, has against it.
+    pub(super) fn limited(said: &Said, seconds: u32) -> Result<Self, String> {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let at = |name: &str| folder.path().join(name);
         let parameters = parameters(&said.text, said.entry)?;
@@ -217,6 +228,7 @@ impl Program {
         told(compile.arg("-o").arg(at("kernel")), "")?;
         let mut run = Command::new(at("kernel"));
         run.env("ASAN_OPTIONS", "detect_leaks=0").env("UBSAN_OPTIONS", "print_stacktrace=1");
+        run.env("HARNESS_SECONDS", seconds.to_string());
         let running = run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let running = Mutex::new(running.map_err(|error| error.to_string())?);
         Ok(Program { parameters, threads: said.threads, running, _folder: folder })
