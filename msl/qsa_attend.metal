@@ -16,51 +16,14 @@
 
 constant uint SPLIT = 256; // tokens of a split, and threads of a threadgroup
 constant uint SIMDS = SPLIT / 32;
-constant uint WHOLE_QUADS = HEAD / 4;
-constant uint ROW_LOADS = WHOLE_QUADS / WIDE;
 constant uint VALUE_TEAMS = SPLIT / ROW_LOADS;
-constant uint SHARED_BY = HEADS / KV_HEADS;                    // query heads that share a key head
-constant uint UNITS = (SHARED_BY + AT_ONCE - 1) / AT_ONCE;     // threadgroups of a key head
 constant uint PART = HEAD + 2; // numbers of a head's part of a split: sums, their weight, the best logit
 constant uint PARTS = 4096;    // room for sums of teams, [TEAMS, AT_ONCE, HEAD], and for the ends of parts of splits
-constant float LOWEST = -3.4028234e38f;
 
 struct Task {
     uint first;  // rows in the cache before row 0
     uint splits; // of the last row, the most
 };
-
-// What a threadgroup works on.
-struct Work {
-    uint row;
-    uint kv_head;
-    uint head;  // its first query head
-    uint heads; // how many
-    uint kept;  // blocks that the row keeps
-    uint tail;  // first token after the complete blocks
-    uint count; // tokens of the row
-};
-
-inline Work work_of(uint unit, uint row, uint first) {
-    Work work;
-    const uint skipped = unit % UNITS * AT_ONCE;
-    const uint complete = (first + row + 1) / BLOCK;
-    work.row = row;
-    work.kv_head = unit / UNITS;
-    work.head = work.kv_head * SHARED_BY + skipped;
-    work.heads = min(SHARED_BY - skipped, AT_ONCE);
-    work.kept = min(complete, TOPK);
-    work.tail = complete * BLOCK;
-    work.count = work.kept * BLOCK + first + row + 1 - work.tail;
-    return work;
-}
-
-inline uint token_of(Work work, device const uint *blocks, uint i) {
-    if (i / BLOCK < work.kept) {
-        return blocks[work.row * TOPK + i / BLOCK] * BLOCK + i % BLOCK;
-    }
-    return work.tail + i - work.kept * BLOCK;
-}
 
 // Leaves the logits of a split's tokens in `weights`, [AT_ONCE, SPLIT]; a place past the last token has one that is never the
 // best.
@@ -172,11 +135,6 @@ inline float teams_sum(threadgroup float *parts, uint h, uint i) {
         value += parts[(t * AT_ONCE + h) * HEAD + i];
     }
     return value;
-}
-
-inline void write(Work work, device const float *gate, device float *out, uint h, uint i, float value) {
-    const uint at = work.row * HEADS + work.head + h;
-    out[at * HEAD + i] = value * sigmoid(gate[(2 * at + 1) * HEAD + i]);
 }
 
 // Number at which a head's part of a split begins.

@@ -25,6 +25,7 @@ macro_rules! part {
 const NUMBERS: Part = part!("numbers.metal");
 const AFFINE: Part = part!("affine.metal");
 const CELLS: Part = part!("cells.metal");
+const ATTENDED: Part = part!("attended.metal");
 const GEMM: Part = part!("gemm.metal");
 const SLOT: Part = part!("slot.metal");
 const SWIGLU: Part = part!("swiglu.metal");
@@ -57,8 +58,13 @@ const KERNELS: &[Metal] = &[
     Metal { kernel: "qsa_topk", parts: &[&NUMBERS, &part!("qsa_topk.metal")], threads: tuning::ROW_THREADS.value },
     Metal {
         kernel: "qsa_attend",
-        parts: &[&NUMBERS, &CELLS, &part!("qsa_attend.metal")],
+        parts: &[&NUMBERS, &CELLS, &ATTENDED, &part!("qsa_attend.metal")],
         threads: tuning::ROW_THREADS.value,
+    },
+    Metal {
+        kernel: "qsa_attend_units_8",
+        parts: &[&NUMBERS, &CELLS, &ATTENDED, &part!("qsa_attend_units_8.metal")],
+        threads: tuning::THREADS.value,
     },
 ];
 

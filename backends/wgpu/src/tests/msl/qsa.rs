@@ -17,11 +17,14 @@ fn of_attention() -> Vec<Box<dyn Case>> {
 /// Generated rows, the cache stored in F32 and in BF16.
 const GENERATED: [Mode; 2] = [MODES[0], MODES[2]];
 
+/// Prompt rows that matrix units multiply.
+const PROMPT: Mode = MODES[3];
+
 #[test]
 fn metals_attention_agrees_with_the_reference_backend() {
     let (device, twin) = (OnCpu::new(None, ChunkAccess::Array, None), twin());
     for case in of_attention() {
-        for mode in GENERATED {
+        for mode in [GENERATED[0], GENERATED[1], PROMPT] {
             let before = device.ran();
             let error = selftest::parity(&*case, &device, &twin, mode);
             let error = error.unwrap_or_else(|failure| panic!("{} {mode}: {failure}", case.shape()));
@@ -48,7 +51,9 @@ const MANY: &str = "512 of 700 blocks";
 #[test]
 fn a_row_of_metals_attention_does_not_depend_on_the_rows_beside_it() {
     let device = OnCpu::new(None, ChunkAccess::Array, None);
-    for (name, mode) in [(IN_SPLITS, GENERATED[1]), ("head_dim: 16", GENERATED[0]), (TIED, GENERATED[0])] {
+    for (name, mode) in
+        [(IN_SPLITS, GENERATED[1]), ("head_dim: 16", GENERATED[0]), (TIED, GENERATED[0]), (IN_SPLITS, PROMPT)]
+    {
         let case = named(name);
         // All rows at most at once, one by one, and raggedly: the splits in between are the WGSL's to try.
         let splits = selftest::splits(&*case, mode);
@@ -61,9 +66,9 @@ fn a_row_of_metals_attention_does_not_depend_on_the_rows_beside_it() {
 }
 
 /// What a check says of changed text in one case.
-fn fault(mutation: Mutation, name: &str) -> Result<(), String> {
+fn fault(mutation: Mutation, name: &str, mode: Mode) -> Result<(), String> {
     let (device, twin) = (OnCpu::new(None, ChunkAccess::Array, Some(mutation)), twin());
-    let checked = selftest::parity(&*named(name), &device, &twin, GENERATED[1]);
+    let checked = selftest::parity(&*named(name), &device, &twin, mode);
     assert!(device.changed() > 0, "{mutation:?} changes nothing");
     checked.map(drop).map_err(|failure| failure.to_string())
 }
@@ -127,7 +132,39 @@ fn faults_of_every_kind_in_metals_attention_are_noticed() {
             "AddressSanitizer",
         ),
     ] {
-        let why = fault((from, to), case).expect_err(kind);
+        let why = fault((from, to), case, GENERATED[1]).expect_err(kind);
+        println!("{kind}: {}", why.lines().find(|line| !line.trim_matches('=').is_empty()).unwrap_or_default());
+        assert!(why.contains(sign), "{kind}: {why}");
+    }
+}
+
+#[test]
+fn faults_of_every_kind_in_metals_prompt_attention_are_noticed() {
+    let barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);";
+    let before = |text: &str| format!("{barrier}\n        {text}").leak() as &'static str;
+    for (kind, from, to, sign) in [
+        ("no barrier before the weights", before("weigh("), "weigh(", "strip: "),
+        ("no barrier behind the weights", before("if (any_turns"), "if (any_turns", "turns: "),
+        (
+            "no barrier behind the keys",
+            "threadgroup_barrier(mem_flags::mem_threadgroup);\n            add_logits",
+            "add_logits",
+            "tile: ",
+        ),
+        ("sums that are not turned", "if (any_turns(turns))", "if (any_turns(turns) && first == 0)", "twin"),
+        ("a turn of another head", "column == head % 8 ? turn", "column == (head + 1) % 8 ? turn", "twin"),
+        ("keys not transposed", "PITCH, ulong2(0), true", "PITCH, ulong2(0), false", "twin"),
+        ("tokens past the last weigh", "first + i < here ? logit", "first + i <= here ? logit", "twin"),
+        ("a stride of numbers for one of tokens", "values + (k * PITCH", "values + (k * PART", ""),
+        ("queries of a head too many", "h < work.heads && quad", "quad", "AddressSanitizer"),
+        (
+            "weights of half the lanes",
+            "weight_sum = shared_sum(weight_sum);",
+            "weight_sum += simd_shuffle_xor(weight_sum, ushort(1));",
+            "twin",
+        ),
+    ] {
+        let why = fault((from, to), IN_SPLITS, PROMPT).expect_err(kind);
         println!("{kind}: {}", why.lines().find(|line| !line.trim_matches('=').is_empty()).unwrap_or_default());
         assert!(why.contains(sign), "{kind}: {why}");
     }
