@@ -502,6 +502,9 @@ pub struct DeviceArgs {
     /// on an adapter that is software
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
     pub matrix_units: MatrixUnits,
+    /// Which kernels a GPU runs: those in its own language where there are some (msl, on Metal), or the WGSL alone
+    #[arg(long, value_enum, default_value = "auto", value_name = "LANGUAGE")]
+    pub kernels: KernelLanguage,
     /// Keep the GPU from slowing down while a reply waits for records, by a little work now and then; where reads are quick it
     /// costs more than it gains
     #[arg(long, value_parser = BoolishValueParser::new())]
@@ -526,6 +529,14 @@ pub enum MatrixUnits {
     Auto,
     On,
     Off,
+}
+
+/// In which language kernels run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KernelLanguage {
+    Auto,
+    Wgsl,
+    Msl,
 }
 
 /// Flags that shape the reply.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use anyhow::{Result, bail, ensure};
 use ss_backend::{Backend, DeviceKind};
 use ss_reference::Reference;
-use ss_wgpu::{AdapterChoice, AdapterFacts, Timed, WgpuBackend};
+use ss_wgpu::{AdapterChoice, AdapterFacts, Kernels, Timed, WgpuBackend};
 
-use crate::args::{BackendChoice, DeviceArgs, MatrixUnits};
+use crate::args::{BackendChoice, DeviceArgs, KernelLanguage, MatrixUnits};
 use crate::cache::CacheFile;
 use crate::trust::Broken;
 use crate::verdicts::Verdicts;
@@ -37,6 +37,7 @@ struct Opening {
     timing: Timing,
     matrix_units: MatrixUnits,
     keep_awake: bool,
+    kernels: KernelLanguage,
 }
 
 /// Whether an adapter times its work.
@@ -93,8 +94,8 @@ impl Device {
                 Self::reference(args)
             }
             Choice::Adapter(choice) => {
-                let DeviceArgs { matrix_units, keep_awake, .. } = *args;
-                Self::adapter(&adapters, Opening { choice, timing, matrix_units, keep_awake })
+                let DeviceArgs { matrix_units, keep_awake, kernels, .. } = *args;
+                Self::adapter(&adapters, Opening { choice, timing, matrix_units, keep_awake, kernels })
             }
         }
     }
@@ -105,7 +106,7 @@ impl Device {
     }
 
     fn adapter(adapters: &[AdapterFacts], opening: Opening) -> Result<Self> {
-        let Opening { choice, timing, matrix_units, keep_awake } = opening.clone();
+        let Opening { choice, timing, matrix_units, keep_awake, kernels } = opening.clone();
         let adapter = match (ss_wgpu::choose(adapters, &choice), &choice) {
             (Ok(adapter), _) => adapter.clone(),
             // A name that nothing has is wrong usage; no device has failed.
@@ -125,6 +126,11 @@ impl Device {
             MatrixUnits::Off => false,
         };
         options.keep_awake = keep_awake;
+        options.kernels = match kernels {
+            KernelLanguage::Auto => Kernels::Auto,
+            KernelLanguage::Wgsl => Kernels::Wgsl,
+            KernelLanguage::Msl => Kernels::Msl,
+        };
         options.pipeline_cache = cache.as_ref().and_then(CacheFile::read);
         let opened = Arc::new(WgpuBackend::open(options)?);
         ensure!(
@@ -173,8 +179,15 @@ impl Device {
         self.gpu.as_ref().is_some_and(|gpu| gpu.opened.uses_matrix_units())
     }
 
-    /// Keeps what the driver has made of the kernels, for the next start.
+    /// Keeps what the driver has made of the kernels, for the next start, and says which of its own language it did not take.
     pub fn keep(&self) {
+        let refused = self.gpu.as_ref().map(|gpu| gpu.opened.refused_kernels()).unwrap_or_default();
+        if !refused.is_empty() {
+            let named = refused.join(", ");
+            terminal::note(format_args!(
+                "note: these kernels did not build in its own language and ran as WGSL: {named}"
+            ));
+        }
         if let Some((opened, cache)) = self.gpu.as_ref().and_then(|gpu| Some((&gpu.opened, gpu.cache.as_ref()?))) {
             opened.pipeline_cache().iter().for_each(|data| cache.write(data));
         }
@@ -238,7 +251,7 @@ pub(crate) mod tests {
 
     fn args(backend: BackendChoice, adapter: Option<&str>) -> DeviceArgs {
         let (adapter, matrix_units) = (adapter.map(str::to_string), MatrixUnits::Auto);
-        DeviceArgs { backend, adapter, matrix_units, keep_awake: false, threads: 0 }
+        DeviceArgs { backend, adapter, matrix_units, keep_awake: false, kernels: KernelLanguage::Auto, threads: 0 }
     }
 
     #[test]

@@ -89,6 +89,9 @@ impl List {
             json["workgroup_bytes"] = json!(adapter.workgroup_bytes);
             json["workgroup_threads"] = json!(adapter.workgroup_threads);
             json["lacks"] = json!(adapter.lacks);
+            let replaced = ss_wgpu::kernel_overrides(adapter).into_iter();
+            json["kernel_overrides"] =
+                replaced.map(|(kernel, language)| (kernel.to_string(), json!(language))).collect();
             for (name, units) in [("selftest", false), ("selftest_with_matrix_units", true)] {
                 let verdict = self.verdicts.of(&Tested::of(&adapter.device, units));
                 json[name] = json!(verdict.map(|verdict| {
@@ -103,7 +106,6 @@ impl List {
             "auto": self.taken(),
             "arithmetic": Arithmetic::default().name(),
             "kernels": ss_wgpu::kernel_count(),
-            "kernel_overrides": ss_wgpu::kernel_overrides(),
             "version": crate::VERSION,
         })
     }
@@ -157,7 +159,7 @@ fn adapter_rows(adapter: &AdapterFacts, verbose: bool) -> Vec<(&'static str, Str
         rows.extend([
             ("workgroups", format!("{} threads, {}", adapter.workgroup_threads, bytes(adapter.workgroup_bytes.into()))),
             ("immediates", format!("{} bytes", adapter.immediate_bytes)),
-            ("kernels", format!("{} in WGSL, {}", ss_wgpu::kernel_count(), overrides())),
+            ("kernels", format!("{} in WGSL, {}", ss_wgpu::kernel_count(), overrides(adapter))),
         ]);
     }
     if let Some(lacks) = &adapter.lacks {
@@ -192,10 +194,12 @@ fn uses(adapter: &AdapterFacts) -> String {
     if used.is_empty() { "nothing".to_string() } else { used.join(", ") }
 }
 
-fn overrides() -> String {
-    match &ss_wgpu::kernel_overrides()[..] {
+fn overrides(adapter: &AdapterFacts) -> String {
+    let replaced = ss_wgpu::kernel_overrides(adapter);
+    let named: Vec<String> = replaced.iter().map(|(kernel, language)| format!("{kernel} ({language})")).collect();
+    match &named[..] {
         [] => "none replaced".to_string(),
-        names => format!("some replaced by {}", names.join(", ")),
+        named => format!("of which are replaced: {}", named.join(", ")),
     }
 }
 

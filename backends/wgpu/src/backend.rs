@@ -28,7 +28,7 @@ use crate::pulse::Pulse;
 use crate::registry::{Inputs, Kernel, Key, Pipeline, Registry};
 use crate::staging::{self, SlotCopy, Target};
 use crate::tuning::{self, GemmTile, LARGE_TILE, SMALL_TILE};
-use crate::{ops, overrides, own_memory};
+use crate::{Kernels, ops, overrides, own_memory};
 
 /// How to open the backend.
 #[derive(Clone, Debug)]
@@ -50,6 +50,8 @@ pub struct Options {
     pub keep_awake: bool,
     /// Most bytes of a binding, where it shall be smaller than the device allows.
     pub binding_bytes: Option<u64>,
+    /// Which kernels run: the WGSL ones, or those that replace some of them.
+    pub kernels: Kernels,
     /// What [`WgpuBackend::pipeline_cache`] gave for this adapter earlier; damaged bytes count as none.
     pub pipeline_cache: Option<Vec<u8>>,
     /// Whether each submission is waited for and its time on the device counted, under [`WHOLE`](crate::WHOLE) among the
@@ -69,6 +71,7 @@ impl Options {
             large_tiles: false,
             keep_awake: false,
             binding_bytes: None,
+            kernels: Kernels::Auto,
             pipeline_cache: None,
             timed: Timed::Nothing,
         }
@@ -215,7 +218,14 @@ impl WgpuBackend {
     /// # Errors
     /// [`Error::Unavailable`] where there is no such adapter, or it lacks something that is needed.
     pub fn open(options: Options) -> Result<Self> {
-        Self::with_registry(options, Registry::with_overrides(overrides::all()))
+        let kernels = options.kernels;
+        let backend = Self::with_registry(options, Registry::with_overrides(overrides::wanted(kernels)))?;
+        let api = backend.shared.device.api.to_str();
+        if kernels == Kernels::Msl && overrides::all().iter().all(|replacement| replacement.kernels(api).is_empty()) {
+            let device = &backend.shared.device.facts.device;
+            return Err(Error::Unavailable(format!("`{device}` takes no kernels in Metal's language")));
+        }
+        Ok(backend)
     }
 
     pub(crate) fn with_registry(options: Options, registry: Registry) -> Result<Self> {
@@ -258,6 +268,11 @@ impl WgpuBackend {
     /// How many pipelines were built since it was opened.
     pub fn pipelines(&self) -> usize {
         self.shared.registry.count()
+    }
+
+    /// Kernels in the device's own language that did not build, so that the WGSL runs in their place.
+    pub fn refused_kernels(&self) -> Vec<&'static str> {
+        self.shared.registry.refused()
     }
 
     /// Whether prompt products of the fast profile round to F16.

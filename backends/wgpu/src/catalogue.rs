@@ -4,7 +4,6 @@
 use std::fmt::Write;
 
 use crate::ops::KERNELS;
-use crate::overrides;
 use crate::registry::{Access, Kernel, declared};
 use crate::tuning::TABLE;
 
@@ -24,11 +23,6 @@ slot pool is a group of its own. `w` marks what is written. Where matrix units m
 /// How many kernels there are.
 pub fn kernel_count() -> usize {
     KERNELS.iter().map(|family| family.len()).sum()
-}
-
-/// What replaces some of them on some devices, in the order in which it is tried.
-pub fn kernel_overrides() -> Vec<&'static str> {
-    overrides::all().iter().map(|replacement| replacement.name()).collect()
 }
 
 /// The text of `docs/kernels.md`.

@@ -34,7 +34,8 @@ mod tests;
 
 pub use adapter::{AdapterChoice, AdapterFacts, adapters, choose};
 pub use backend::{Options, WgpuBackend};
-pub use catalogue::{kernel_count, kernel_overrides, kernel_table};
+pub use catalogue::{kernel_count, kernel_table};
 pub use clock::Timed;
 pub use ledger::WHOLE;
+pub use overrides::{Kernels, kernel_overrides};
 pub use pool::ChunkAccess;

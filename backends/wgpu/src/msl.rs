@@ -152,6 +152,10 @@ impl Override for Msl {
         "msl"
     }
 
+    fn kernels(&self, api: &str) -> Vec<&'static str> {
+        if api == wgpu::Backend::Metal.to_str() { list().map(|(kernel, _)| kernel).collect() } else { Vec::new() }
+    }
+
     fn module(&self, device: &Device, kernel: &Kernel, key: &Key) -> Option<Replacement> {
         if device.api != wgpu::Backend::Metal || !device.raw.features().contains(OWN_MODULES) {
             return None;

@@ -2,10 +2,10 @@
 //! some, and the pipelines built so far (engine.md 2.1).
 //! Refuses: layouts guessed by a driver; a layout is what the WGSL declares, and an override takes that very layout.
 //! Invariants: a key holds weight shapes, form, profile and device features as parts and constants, never rows
-//! (engine.md 3.7h); a pipeline is built once.
+//! (engine.md 3.7h); a pipeline is built once; an override that does not build leaves the WGSL in place.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU32;
 use std::sync::{Arc, mpsc};
 
@@ -272,12 +272,11 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The kernel and the shape of its first weight, which tells what it is used for.
-    fn label(&self) -> String {
-        match self.weights.first() {
-            Some(WeightKey { matrix, .. }) => format!("{} {}x{}", self.kernel, matrix.rows, matrix.cols),
-            None => self.kernel.to_owned(),
-        }
+    /// The kernel and the shape of its first weight, which tells what it is used for, and the language of what replaces it.
+    fn label(&self, language: Option<&str>) -> String {
+        let shape = self.weights.first().map(|WeightKey { matrix, .. }| format!(" {}x{}", matrix.rows, matrix.cols));
+        let language = language.map(|language| format!(" ({language})"));
+        format!("{}{}{}", self.kernel, shape.unwrap_or_default(), language.unwrap_or_default())
     }
 }
 
@@ -292,8 +291,11 @@ pub(crate) struct Replacement {
 
 /// A source of modules in another language, or better ones, for some keys (engine.md 2.1).
 pub(crate) trait Override: Send + Sync {
-    /// What it is called in the list of devices.
+    /// What it is called in the list of devices and in profiles.
     fn name(&self) -> &'static str;
+
+    /// The kernels that it replaces on devices of an interface.
+    fn kernels(&self, api: &str) -> Vec<&'static str>;
 
     /// The module for a key; none to leave the WGSL in place.
     fn module(&self, device: &Device, kernel: &Kernel, key: &Key) -> Option<Replacement>;
@@ -331,6 +333,8 @@ pub(crate) struct Pipeline {
 #[derive(Default)]
 pub(crate) struct Registry {
     built: Mutex<HashMap<Key, Arc<Pipeline>>>,
+    /// Kernels whose replacements did not build, so that the WGSL runs.
+    refused: Mutex<BTreeSet<&'static str>>,
     overrides: Vec<Box<dyn Override>>,
     /// Replaces text in every source, to prove that the tests notice.
     #[cfg(test)]
@@ -387,6 +391,11 @@ impl Registry {
         })
     }
 
+    /// Kernels whose replacements did not build.
+    pub(crate) fn refused(&self) -> Vec<&'static str> {
+        self.refused.lock().iter().copied().collect()
+    }
+
     /// How many pipelines were built so far.
     pub(crate) fn count(&self) -> usize {
         self.built.lock().len()
@@ -423,25 +432,56 @@ impl Registry {
         let arguments = layout(device, &bindings.iter().map(|binding| (binding.access, None)).collect::<Vec<_>>());
         let groups: Vec<_> = [&arguments].into_iter().chain(&pool).map(Some).collect();
 
-        let internal = device.raw.push_error_scope(wgpu::ErrorFilter::Internal);
-        let invalid = device.raw.push_error_scope(wgpu::ErrorFilter::Validation);
-        let replaced = self.overrides.iter().find_map(|replacement| replacement.module(device, kernel, key));
-        let module = match replaced {
-            Some(replacement) => replacement,
-            None if device.api == wgpu::Backend::Vulkan && vulkan::has_units(&source) => {
-                let words = vulkan::lowered(&source, key, constants(kernel, key))
-                    .map_err(|why| Error::Refused(format!("kernel {key:?} does not build: {why}")))?;
-                Replacement { module: vulkan::module(device, key, &words), entry: ENTRY, takes_constants: false }
+        let made = |raw, language: Option<&str>| (raw, key.label(language).into());
+        let replaced = self.overrides.iter().find_map(|replacement| {
+            let module = || Ok(replacement.module(device, kernel, key));
+            match checked(device, kernel, key, &groups, module) {
+                Ok(raw) => raw.map(|raw| made(raw, Some(replacement.name()))),
+                // The WGSL computes the same.
+                Err(_) => {
+                    self.refused.lock().insert(key.kernel);
+                    None
+                }
             }
-            None => Replacement { module: wgsl(device, key, source), entry: ENTRY, takes_constants: true },
+        });
+        let own = || {
+            let raw = checked(device, kernel, key, &groups, || own(device, kernel, key, source).map(Some))?;
+            let none = || Error::Refused(format!("kernel {key:?} has no module"));
+            Ok::<_, Error>(made(raw.ok_or_else(none)?, None))
         };
+        let (raw, label) = replaced.map_or_else(own, Ok)?;
+        Ok(Pipeline { raw, label, arguments, bindings })
+    }
+}
+
+/// The module of a kernel's WGSL.
+fn own(device: &Device, kernel: &Kernel, key: &Key, source: String) -> Result<Replacement> {
+    if device.api == wgpu::Backend::Vulkan && vulkan::has_units(&source) {
+        let words = vulkan::lowered(&source, key, constants(kernel, key))
+            .map_err(|why| Error::Refused(format!("kernel {key:?} does not build: {why}")))?;
+        return Ok(Replacement { module: vulkan::module(device, key, &words), entry: ENTRY, takes_constants: false });
+    }
+    Ok(Replacement { module: wgsl(device, key, source), entry: ENTRY, takes_constants: true })
+}
+
+/// The pipeline of the module that `module` gives, if it gives one.
+fn checked(
+    device: &Device,
+    kernel: &Kernel,
+    key: &Key,
+    groups: &[Option<&wgpu::BindGroupLayout>],
+    module: impl FnOnce() -> Result<Option<Replacement>>,
+) -> Result<Option<wgpu::ComputePipeline>> {
+    let internal = device.raw.push_error_scope(wgpu::ErrorFilter::Internal);
+    let invalid = device.raw.push_error_scope(wgpu::ErrorFilter::Validation);
+    let raw = module()?.map(|module| {
         let constants = if module.takes_constants { constants(kernel, key) } else { Vec::new() };
-        let raw = pipeline(device, key, &groups, &module, &constants);
-        let invalid = pollster::block_on(invalid.pop());
-        match invalid.or(pollster::block_on(internal.pop())) {
-            Some(error) => Err(Error::Refused(format!("kernel {key:?} does not build: {error}"))),
-            None => Ok(Pipeline { raw, label: key.label().into(), arguments, bindings }),
-        }
+        pipeline(device, key, groups, &module, &constants)
+    });
+    let invalid = pollster::block_on(invalid.pop());
+    match invalid.or(pollster::block_on(internal.pop())) {
+        Some(error) => Err(Error::Refused(format!("kernel {key:?} does not build: {error}"))),
+        None => Ok(raw),
     }
 }
 

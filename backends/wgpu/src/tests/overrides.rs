@@ -2,12 +2,12 @@
 
 use ss_backend::Backend;
 
-use super::fixture::{open_with, shared};
-use crate::ChunkAccess;
+use super::fixture::{adapter, open_with, shared};
 use crate::device::Device;
 use crate::registry::{Kernel, Key, Override, Registry, Replacement};
 use crate::selftest::rig::MODES;
 use crate::selftest::{self, cases};
+use crate::{AdapterFacts, ChunkAccess, Kernels, Options, WgpuBackend, adapters, kernel_overrides};
 
 /// Replaces the embedding by one that writes sevens.
 struct Sevens;
@@ -30,11 +30,46 @@ impl Override for Sevens {
         "sevens"
     }
 
+    fn kernels(&self, _: &str) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     fn module(&self, device: &Device, _: &Kernel, key: &Key) -> Option<Replacement> {
         let source = wgpu::ShaderSource::Wgsl(SEVENS.into());
         let module = || device.raw.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
         (key.kernel == "embed").then(|| Replacement { module: module(), entry: "main", takes_constants: false })
     }
+}
+
+/// Replaces every kernel by text that has no entry point.
+struct Empty;
+
+impl Override for Empty {
+    fn name(&self) -> &'static str {
+        "empty"
+    }
+
+    fn kernels(&self, _: &str) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    fn module(&self, device: &Device, _: &Kernel, _: &Key) -> Option<Replacement> {
+        let source = wgpu::ShaderSource::Wgsl("const NOTHING = 0u;".into());
+        let module = device.raw.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
+        Some(Replacement { module, entry: "main", takes_constants: false })
+    }
+}
+
+#[test]
+fn an_override_that_does_not_build_leaves_its_kernel_in_place_and_is_told() {
+    let changed = open_with(None, ChunkAccess::Array, Registry::with_overrides(vec![Box::new(Empty)]));
+    let cases = cases();
+    let case = cases.iter().find(|case| case.operation() == "Embed").unwrap();
+    let split = selftest::whole(&**case, MODES[0]);
+    let outcome = case.run(&changed, MODES[0], &split).unwrap();
+    assert_eq!(outcome, case.run(shared(), MODES[0], &split).unwrap());
+    assert_eq!(changed.refused_kernels(), ["embed"]);
+    assert!(shared().refused_kernels().is_empty());
 }
 
 #[test]
@@ -53,4 +88,16 @@ fn an_override_runs_in_place_of_its_kernel_and_of_no_other() {
         }
     }
     assert!(changed.counters().dispatches > 0);
+}
+
+#[test]
+fn metals_kernels_are_named_where_they_run_and_refused_where_they_cannot() {
+    let options = |kernels| Options { kernels, ..Options::new(adapter()) };
+    assert!(WgpuBackend::open(options(Kernels::Wgsl)).is_ok());
+    let Err(refused) = WgpuBackend::open(options(Kernels::Msl)) else { panic!("software Vulkan took Metal's kernels") };
+    assert!(refused.to_string().contains("takes no kernels in Metal's language"), "{refused}");
+    let here = adapters().into_iter().find(|adapter| adapter.api == "vulkan").unwrap();
+    assert_eq!(kernel_overrides(&here), []);
+    let there = kernel_overrides(&AdapterFacts { api: "metal", ..here });
+    assert_eq!(there.contains(&("experts_in", "msl")), cfg!(feature = "msl"), "{there:?}");
 }

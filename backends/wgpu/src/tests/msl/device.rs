@@ -28,6 +28,10 @@ impl Override for Elsewhere {
         "elsewhere"
     }
 
+    fn kernels(&self, _: &str) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     fn module(&self, device: &Device, kernel: &Kernel, key: &Key) -> Option<Replacement> {
         said(kernel, key)?;
         let source = wgpu::ShaderSource::Wgsl("@compute @workgroup_size(1) fn main() {}".into());
