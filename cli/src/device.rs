@@ -12,7 +12,7 @@ use ss_wgpu::{AdapterChoice, AdapterFacts, Kernels, Timed, WgpuBackend};
 use crate::args::{BackendChoice, DeviceArgs, KernelLanguage, MatrixUnits};
 use crate::cache::CacheFile;
 use crate::trust::Broken;
-use crate::verdicts::Verdicts;
+use crate::verdicts::{Verdicts, Way};
 use crate::{terminal, trust};
 
 /// A device that is ready to compute.
@@ -36,8 +36,24 @@ struct Opening {
     choice: AdapterChoice,
     timing: Timing,
     matrix_units: MatrixUnits,
+    /// What the flags say of them.
+    asked_units: MatrixUnits,
     keep_awake: bool,
     kernels: KernelLanguage,
+}
+
+impl Opening {
+    /// What is left out next where an adapter computes wrongly in a way that nobody asked for, and how it is opened then: its
+    /// matrix units, then the kernels in its own language, then both.
+    fn fallback(&self, way: Way) -> Option<(&'static str, Opening)> {
+        let opening = self.clone();
+        if way.matrix_units && self.matrix_units == MatrixUnits::Auto {
+            return Some(("matrix units", Opening { matrix_units: MatrixUnits::Off, ..opening }));
+        }
+        let own = way.own_kernels && self.kernels == KernelLanguage::Auto;
+        let wgsl = Opening { kernels: KernelLanguage::Wgsl, matrix_units: self.asked_units, ..opening };
+        own.then_some(("own kernels", wgsl))
+    }
 }
 
 /// Whether an adapter times its work.
@@ -95,7 +111,10 @@ impl Device {
             }
             Choice::Adapter(choice) => {
                 let DeviceArgs { matrix_units, keep_awake, kernels, .. } = *args;
-                Self::adapter(&adapters, Opening { choice, timing, matrix_units, keep_awake, kernels })
+                Self::adapter(
+                    &adapters,
+                    Opening { choice, timing, matrix_units, asked_units: matrix_units, keep_awake, kernels },
+                )
             }
         }
     }
@@ -106,7 +125,7 @@ impl Device {
     }
 
     fn adapter(adapters: &[AdapterFacts], opening: Opening) -> Result<Self> {
-        let Opening { choice, timing, matrix_units, keep_awake, kernels } = opening.clone();
+        let Opening { choice, timing, matrix_units, keep_awake, kernels, .. } = opening.clone();
         let adapter = match (ss_wgpu::choose(adapters, &choice), &choice) {
             (Ok(adapter), _) => adapter.clone(),
             // A name that nothing has is wrong usage; no device has failed.
@@ -153,25 +172,31 @@ impl Device {
         Ok(Reference::new(ss_reference::Options { simd, f16_inputs, ..Default::default() })?)
     }
 
-    /// Makes sure that it computes rightly: an adapter is tested at its first start. One that fails with matrix units which
-    /// nobody asked for is opened anew without them, so that this comes before anything is put on the device.
+    /// Makes sure that it computes rightly: an adapter is tested at its first start. One that fails with matrix units or kernels of
+    /// its own which nobody asked for is opened anew without them, so that this comes before anything is put on the device.
     ///
     /// # Errors
     /// When it does not, or cannot be tested.
     pub fn prove(&mut self) -> Result<()> {
         let Some(gpu) = &self.gpu else { return Ok(()) };
-        let units = gpu.opened.uses_matrix_units();
-        let proved = trust::check(&*gpu.opened, units, &self.twin()?, &mut Verdicts::open());
-        match proved {
-            Err(error) if units && gpu.opening.matrix_units == MatrixUnits::Auto && error.is::<Broken>() => {
-                terminal::note(format_args!("note: with its matrix units {error}; prompts are read without them"));
-                let opening = Opening { matrix_units: MatrixUnits::Off, ..gpu.opening.clone() };
-                let adapter = gpu.adapter.clone();
-                *self = Self::adapter(&[adapter], opening)?;
-                self.prove()
-            }
-            proved => proved,
-        }
+        let way = self.way();
+        let proved = trust::check(&*gpu.opened, way, &self.twin()?, &mut Verdicts::open());
+        let Err(error) = proved else { return Ok(()) };
+        let Some((without, opening)) = gpu.opening.fallback(way).filter(|_| error.is::<Broken>()) else {
+            return Err(error);
+        };
+        terminal::note(format_args!("note: with its {without} {error}; it computes without them"));
+        let adapter = gpu.adapter.clone();
+        *self = Self::adapter(&[adapter], opening)?;
+        self.prove()
+    }
+
+    /// How it computes.
+    pub fn way(&self) -> Way {
+        self.gpu.as_ref().map_or_else(Way::default, |gpu| Way {
+            matrix_units: gpu.opened.uses_matrix_units(),
+            own_kernels: gpu.opened.uses_own_kernels(),
+        })
     }
 
     /// Whether it reads prompts with matrix units.
@@ -262,6 +287,34 @@ pub(crate) mod tests {
         assert_eq!(choice(&auto, &[]), Choice::Reference);
         assert_eq!(choice(&auto, &[software.clone(), broken]), Choice::Reference);
         assert_eq!(choice(&auto, &[software, card]), Choice::Adapter(AdapterChoice::Hardware));
+    }
+
+    /// What is left out one after the other by an adapter that is wrong in every way.
+    fn left_out(matrix_units: MatrixUnits, kernels: KernelLanguage) -> Vec<&'static str> {
+        let (choice, timing) = (AdapterChoice::Hardware, Timing::Off);
+        let asked_units = matrix_units;
+        let mut opening = Opening { choice, timing, matrix_units, asked_units, keep_awake: false, kernels };
+        let mut all = Vec::new();
+        let way = |opening: &Opening| Way {
+            matrix_units: opening.matrix_units != MatrixUnits::Off,
+            own_kernels: opening.kernels != KernelLanguage::Wgsl,
+        };
+        while let Some((without, next)) = opening.fallback(way(&opening)) {
+            all.push(without);
+            opening = next;
+        }
+        all
+    }
+
+    #[test]
+    fn what_nobody_asked_for_is_left_out_where_it_computes_wrongly() {
+        use {KernelLanguage as Language, MatrixUnits as Units};
+        let all = ["matrix units", "own kernels", "matrix units"];
+        assert_eq!(left_out(Units::Auto, Language::Auto), all, "the WGSL may be right with them");
+        assert_eq!(left_out(Units::Off, Language::Auto), ["own kernels"]);
+        assert_eq!(left_out(Units::Auto, Language::Msl), ["matrix units"]);
+        assert_eq!(left_out(Units::On, Language::Auto), ["own kernels"]);
+        assert_eq!(left_out(Units::On, Language::Msl), [""; 0]);
     }
 
     #[test]

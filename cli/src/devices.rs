@@ -14,7 +14,7 @@ use crate::args::DevicesArgs;
 use crate::device::{Choice, automatic};
 use crate::exit::Exit;
 use crate::report::bytes;
-use crate::verdicts::{Tested, Verdict, Verdicts};
+use crate::verdicts::{Tested, Verdict, Verdicts, Way};
 
 /// Prints the list.
 ///
@@ -65,14 +65,20 @@ impl List {
 
     /// What its self-test said.
     fn proof(&self, adapter: &AdapterFacts) -> String {
-        let of = |units| self.verdicts.of(&Tested::of(&adapter.device, units)).map(said);
-        match (of(false), of(true)) {
-            (None, None) => {
-                "not run yet with this driver and version; the first `ss run` on it runs the quick one".to_string()
-            }
-            (Some(without), None) => without,
-            (None, Some(with)) => format!("{with}, with matrix units"),
-            (Some(without), Some(with)) => format!("{without}; with matrix units {with}"),
+        let verdicts: Vec<String> = ways(adapter)
+            .filter_map(|way| {
+                let said = said(self.verdicts.of(&Tested::of(&adapter.device, way))?);
+                Some(match (way.matrix_units, way.own_kernels) {
+                    (false, false) => said,
+                    (true, false) => format!("with matrix units {said}"),
+                    (false, true) => format!("with its own kernels {said}"),
+                    (true, true) => format!("with its own kernels and matrix units {said}"),
+                })
+            })
+            .collect();
+        match &verdicts[..] {
+            [] => "not run yet with this driver and version; the first `ss run` on it runs the quick one".to_string(),
+            verdicts => verdicts.join("; "),
         }
     }
 
@@ -92,9 +98,9 @@ impl List {
             let replaced = ss_wgpu::kernel_overrides(adapter).into_iter();
             json["kernel_overrides"] =
                 replaced.map(|(kernel, language)| (kernel.to_string(), json!(language))).collect();
-            for (name, units) in [("selftest", false), ("selftest_with_matrix_units", true)] {
-                let verdict = self.verdicts.of(&Tested::of(&adapter.device, units));
-                json[name] = json!(verdict.map(|verdict| {
+            for way in ways(adapter) {
+                let verdict = self.verdicts.of(&Tested::of(&adapter.device, way));
+                json[named(way)] = json!(verdict.map(|verdict| {
                     json!({ "passed": verdict.failure.is_none(), "whole": verdict.whole, "failure": verdict.failure })
                 }));
             }
@@ -108,6 +114,23 @@ impl List {
             "kernels": ss_wgpu::kernel_count(),
             "version": crate::VERSION,
         })
+    }
+}
+
+/// The ways in which an adapter may compute.
+fn ways(adapter: &AdapterFacts) -> impl Iterator<Item = Way> {
+    let own = !ss_wgpu::kernel_overrides(adapter).is_empty();
+    let languages = [false, true].into_iter().filter(move |&language| own || !language);
+    languages.flat_map(|own_kernels| [false, true].map(|matrix_units| Way { matrix_units, own_kernels }))
+}
+
+/// What JSON calls the verdict of a way.
+fn named(way: Way) -> &'static str {
+    match (way.matrix_units, way.own_kernels) {
+        (false, false) => "selftest",
+        (true, false) => "selftest_with_matrix_units",
+        (false, true) => "selftest_with_own_kernels",
+        (true, true) => "selftest_with_own_kernels_and_matrix_units",
     }
 }
 

@@ -47,7 +47,7 @@ pub fn selftest(args: &SelftestArgs) -> Result<Exit> {
         took: started.elapsed(),
     };
     if device.is_adapter() && plan.operation.is_none() {
-        let (tested, failure) = (Tested::of(report.facts, device.uses_matrix_units()), trust::failure(&rows));
+        let (tested, failure) = (Tested::of(report.facts, device.way()), trust::failure(&rows));
         trust::keep(&mut Verdicts::open(), Verdict { tested, whole: !plan.quick, failure });
     }
     device.keep();

@@ -8,7 +8,7 @@ use ss_wgpu::selftest::{self, Plan, Row};
 
 use crate::progress::Progress;
 use crate::terminal;
-use crate::verdicts::{Tested, Verdict, Verdicts};
+use crate::verdicts::{Tested, Verdict, Verdicts, Way};
 
 /// A device that failed its self-test.
 #[derive(Debug, thiserror::Error)]
@@ -22,12 +22,12 @@ pub struct Broken {
     failure: String,
 }
 
-/// Trusts a device that has passed its self-test, or passes it now, with or without its matrix units.
+/// Trusts a device that has passed its self-test, or passes it now, computing in one way.
 ///
 /// # Errors
 /// [`Broken`] where it fails or failed before; the device's own error where it cannot go on.
-pub fn check(device: &dyn Backend, units: bool, twin: &dyn Backend, verdicts: &mut Verdicts) -> Result<()> {
-    let tested = Tested::of(device.facts(), units);
+pub fn check(device: &dyn Backend, way: Way, twin: &dyn Backend, verdicts: &mut Verdicts) -> Result<()> {
+    let tested = Tested::of(device.facts(), way);
     let known = verdicts.of(&tested).cloned();
     let verdict = match known {
         Some(verdict) => verdict,
@@ -166,7 +166,7 @@ mod tests {
     fn a_device_that_computes_wrongly_is_refused_and_stays_refused() {
         for fault in [Fault::Large, Fault::NotNumbers, Fault::Unsteady] {
             let mut verdicts = Verdicts::forgetful();
-            let error = check(&Card::new(fault), false, &reference(), &mut verdicts).unwrap_err();
+            let error = check(&Card::new(fault), Way::default(), &reference(), &mut verdicts).unwrap_err();
             assert_eq!(Exit::of(&error), Exit::Device, "{fault:?}");
             let text = error.to_string();
             for part in ["`Card` (driver 9.1) computes wrongly: HcRead with ", "`ss selftest`", "`--backend reference`"]
@@ -174,7 +174,7 @@ mod tests {
                 assert!(text.contains(part), "{fault:?}: {text}");
             }
             // It is not tried again: this one would pass.
-            let again = check(&Card::new(Fault::None), false, &reference(), &mut verdicts).unwrap_err();
+            let again = check(&Card::new(Fault::None), Way::default(), &reference(), &mut verdicts).unwrap_err();
             assert_eq!(again.to_string(), text);
         }
     }
@@ -183,10 +183,10 @@ mod tests {
     fn a_device_that_passes_is_tested_once() {
         let mut verdicts = Verdicts::forgetful();
         let first = Card::new(Fault::None);
-        check(&first, false, &reference(), &mut verdicts).unwrap();
+        check(&first, Way::default(), &reference(), &mut verdicts).unwrap();
         assert!(first.counters().submissions > 0);
         let second = Card::new(Fault::NotNumbers);
-        check(&second, false, &reference(), &mut verdicts).unwrap();
+        check(&second, Way::default(), &reference(), &mut verdicts).unwrap();
         assert_eq!(second.counters().submissions, 0, "its verdict is known");
     }
 
@@ -194,8 +194,8 @@ mod tests {
     fn a_device_that_cannot_be_tested_gets_no_verdict() {
         let mut verdicts = Verdicts::forgetful();
         let card = Card::new(Fault::Lost);
-        let error = check(&card, false, &reference(), &mut verdicts).unwrap_err();
+        let error = check(&card, Way::default(), &reference(), &mut verdicts).unwrap_err();
         assert!(error.to_string().contains("it fell off the bus"), "{error}");
-        assert_eq!(verdicts.of(&Tested::of(card.facts(), false)), None);
+        assert_eq!(verdicts.of(&Tested::of(card.facts(), Way::default())), None);
     }
 }

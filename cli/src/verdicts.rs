@@ -24,6 +24,18 @@ pub struct Tested {
     pub version: String,
     /// Whether prompts were read with matrix units.
     pub matrix_units: bool,
+    /// Whether kernels in the device's own language ran.
+    #[serde(default)]
+    pub own_kernels: bool,
+}
+
+/// How an adapter computes, where there is more than one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// With its matrix units.
+    pub matrix_units: bool,
+    /// With kernels in its own language.
+    pub own_kernels: bool,
 }
 
 /// What came of it.
@@ -45,10 +57,11 @@ pub struct Verdicts {
 }
 
 impl Tested {
-    /// This adapter under this program, with or without its matrix units.
-    pub fn of(facts: &DeviceFacts, matrix_units: bool) -> Self {
+    /// This adapter under this program, computing in one way.
+    pub fn of(facts: &DeviceFacts, way: Way) -> Self {
+        let Way { matrix_units, own_kernels } = way;
         let (adapter, driver) = (facts.device.clone(), facts.driver.clone());
-        Tested { adapter, driver, version: crate::VERSION.to_string(), matrix_units }
+        Tested { adapter, driver, version: crate::VERSION.to_string(), matrix_units, own_kernels }
     }
 }
 
@@ -97,7 +110,13 @@ mod tests {
     use super::*;
 
     fn verdict(driver: &str, failure: Option<&str>) -> Verdict {
-        let tested = Tested { adapter: "Card".into(), driver: driver.into(), version: "1".into(), matrix_units: false };
+        let tested = Tested {
+            adapter: "Card".into(),
+            driver: driver.into(),
+            version: "1".into(),
+            matrix_units: false,
+            own_kernels: false,
+        };
         Verdict { tested, whole: false, failure: failure.map(str::to_string) }
     }
 

@@ -270,6 +270,12 @@ impl WgpuBackend {
         self.shared.registry.count()
     }
 
+    /// Whether kernels in the device's own language replace some of the WGSL.
+    pub fn uses_own_kernels(&self) -> bool {
+        let api = self.shared.device.api.to_str();
+        overrides::wanted(self.options.kernels).iter().any(|replacement| !replacement.kernels(api).is_empty())
+    }
+
     /// Kernels in the device's own language that did not build, so that the WGSL runs in their place.
     pub fn refused_kernels(&self) -> Vec<&'static str> {
         self.shared.registry.refused()
