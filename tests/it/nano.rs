@@ -163,6 +163,23 @@ fn a_resident_token_is_one_submission_and_one_readback_on_the_adapter() {
     }
 }
 
+/// A device may stop work that takes it a second: of a prompt no submission is longer than a layer.
+#[test]
+fn a_prompt_is_handed_over_a_layer_at_a_time_even_where_all_experts_are_there() {
+    for slots in [PoolSize::All, PoolSize::Floor] {
+        let mut rig = rig(&Device::Reference, slots);
+        let layers = rig.model.geometry().layers.len() as u64;
+        let prompt: Vec<u32> = (0..64).map(|i| 100 + i % 50).collect();
+        for _ in 0..2 {
+            let mut state = rig.state();
+            let before = rig.watch.seen();
+            rig.forward(&mut state, &Pass::prompt(&prompt, Want::Last));
+            let seen = rig.watch.seen().since(before);
+            assert!(seen.submissions > layers, "{slots:?}: {} of {layers} layers", seen.submissions);
+        }
+    }
+}
+
 #[test]
 fn the_prompts_encode_to_the_expected_ids() {
     let engine = engine(rig(&Device::Reference, PoolSize::Floor));
