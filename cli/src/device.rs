@@ -120,6 +120,10 @@ impl Device {
     }
 
     fn reference(args: &DeviceArgs) -> Result<Self> {
+        ensure!(
+            args.kernels != KernelLanguage::Msl,
+            "`--kernels msl`: the reference backend has no kernels; `auto` takes Metal's where there is a GPU that has them"
+        );
         let options = ss_reference::Options { threads: args.threads.into(), ..Default::default() };
         Ok(Device { backend: Arc::new(Reference::new(options)?), gpu: None })
     }
@@ -150,6 +154,11 @@ impl Device {
             KernelLanguage::Wgsl => Kernels::Wgsl,
             KernelLanguage::Msl => Kernels::Msl,
         };
+        ensure!(
+            kernels != KernelLanguage::Msl || !ss_wgpu::kernel_overrides(&adapter).is_empty(),
+            "`--kernels msl`: the adapter `{}` takes no kernels in Metal's language; `auto` does without them",
+            adapter.device.device
+        );
         options.pipeline_cache = cache.as_ref().and_then(CacheFile::read);
         let opened = Arc::new(WgpuBackend::open(options)?);
         ensure!(

@@ -9,6 +9,17 @@ use ss_model::Cancel;
 use crate::exit::Exit;
 use crate::terminal;
 
+/// Ctrl-C as a switch that somebody looks at, who has something to put away first: it ends nothing by itself.
+///
+/// # Errors
+/// When the system does not let it be watched.
+pub fn switch() -> Result<Cancel> {
+    let switch = Cancel::default();
+    let own = switch.clone();
+    ctrlc::set_handler(move || own.cancel()).context("Ctrl-C cannot be watched")?;
+    Ok(switch)
+}
+
 /// Ctrl-C, as the switch of the answer that is being made.
 #[derive(Clone)]
 pub struct Interrupt(Arc<Mutex<Option<Cancel>>>);

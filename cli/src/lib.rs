@@ -10,6 +10,7 @@ mod chat;
 mod config;
 mod device;
 mod devices;
+mod drivers;
 mod exit;
 mod gather;
 mod hot;
@@ -62,6 +63,7 @@ const MOST_WORDS: usize = 1000;
 
 /// Runs the program.
 pub fn main() -> ExitCode {
+    drivers::listen();
     match dispatch() {
         Ok(exit) => exit.into(),
         // The reader of our output has gone: that is how pipes end.
@@ -80,7 +82,8 @@ fn dispatch() -> anyhow::Result<Exit> {
         Ok(matches) => matches.subcommand_name() != Some("completions"),
         Err(error) => error.use_stderr(),
     };
-    if let Some(home) = places::home().filter(|_| needs_settings) {
+    let is_part = std::env::var_os(gather::PART).is_some();
+    if let Some(home) = places::home().filter(|_| needs_settings && !is_part) {
         command = config::apply(command, &home.join("config.toml"))?;
     }
     let matches = match command.try_get_matches() {
@@ -103,7 +106,7 @@ fn dispatch() -> anyhow::Result<Exit> {
         Command::Devices(args) => devices::devices(&args),
         Command::Bench(mut args) => {
             if let Some(matches) = matches.subcommand_matches("bench") {
-                precedence::settle_device(&mut args.load.device, matches)?;
+                precedence::settle_load(&mut args.load, matches)?;
             }
             bench::bench(&args)
         }

@@ -8,10 +8,13 @@ use anyhow::{Result, bail};
 /// Name of the model that the repository ships.
 const SHIPPED: &str = "flash-next-nano";
 
+/// The variable that names the folder of models and settings.
+pub const HOME: &str = "SS_HOME";
+
 /// `$SS_HOME`, else `slotstream` in the platform's data folder.
 pub fn home() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(home) = set("SS_HOME") {
+    if let Some(home) = set(HOME) {
         return Some(home);
     }
     let data = if cfg!(target_vendor = "apple") {

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use crate::args::{BackendChoice, DeviceArgs, PoolArgs, ReplayArgs, ReplyArgs, RunArgs};
+use crate::args::{BackendChoice, DeviceArgs, LoadArgs, PoolArgs, ReplayArgs, ReplyArgs, RunArgs};
 
 /// Two settings that exclude each other, given in the same place.
 #[derive(Debug, thiserror::Error)]
@@ -20,9 +20,23 @@ pub struct Conflict(String, String);
 /// # Errors
 /// [`Conflict`] where neither is nearer.
 pub fn settle(args: &mut RunArgs, matches: &ArgMatches) -> Result<(), Conflict> {
-    settle_device(&mut args.load.device, matches)?;
+    settle_load(&mut args.load, matches)?;
     settle_pool(&mut args.pool, matches)?;
     settle_reply(&mut args.reply, matches)
+}
+
+/// The same for what is loaded: one reads early always, or never.
+///
+/// # Errors
+/// As [`settle`].
+pub fn settle_load(load: &mut LoadArgs, matches: &ArgMatches) -> Result<(), Conflict> {
+    settle_device(&mut load.device, matches)?;
+    match nearer(matches, ("no_lookahead", load.no_lookahead), ("lookahead_always", load.lookahead_always))? {
+        Some(Ordering::Greater) => load.lookahead_always = false,
+        Some(_) => load.no_lookahead = false,
+        None => {}
+    }
+    Ok(())
 }
 
 fn settle_pool(pool: &mut PoolArgs, matches: &ArgMatches) -> Result<(), Conflict> {
@@ -147,6 +161,16 @@ mod tests {
         assert!(run(&[("slots", "all"), ("experts_per_layer", "3")], &[]).is_err());
         let error = run(&[], &["--adapter", "llvmpipe", "--backend", "reference"]).unwrap_err().to_string();
         assert_eq!(error, "`--adapter` and `--backend reference` exclude each other; give one of them");
+    }
+
+    #[test]
+    fn reading_early_is_always_or_never_and_the_nearer_source_says_which() {
+        let of = |args: RunArgs| (args.load.no_lookahead, args.load.lookahead_always);
+        let typed = run(&[("no_lookahead", "true")], &["--lookahead-always"]).unwrap();
+        assert_eq!(of(typed), (false, true));
+        let typed = run(&[("lookahead_always", "true")], &["--no-lookahead"]).unwrap();
+        assert_eq!(of(typed), (true, false));
+        assert!(run(&[], &["--no-lookahead", "--lookahead-always"]).is_err());
     }
 
     #[test]

@@ -10,6 +10,15 @@ use crate::{Place, ss};
 const ADAPTER: &str = "llvmpipe";
 
 #[test]
+fn kernels_in_metal_s_language_are_refused_where_nothing_takes_them() {
+    for device in [["--adapter", "llvmpipe"], ["--backend", "reference"], ["--backend", "auto"]] {
+        let line = [&["run", "--kernels", "msl", "Hello"][..], &device].concat();
+        let refusal = ss(&line).refused(2);
+        assert!(refusal.contains("`--kernels msl`") && refusal.contains("`auto`"), "{refusal}");
+    }
+}
+
+#[test]
 fn the_list_names_the_processor_and_every_adapter_and_what_auto_takes() {
     let text = ss(&["devices"]).answer();
     for part in [

@@ -1,6 +1,6 @@
 //! Owns: Ctrl-C outside the chat.
 
-use std::io::Read;
+use std::io::{BufRead, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,26 @@ fn ctrl_c_ends_a_measurement_and_a_self_test_at_once_with_a_word() {
         assert!(stderr.ends_with("stopped\n"), "{line:?}: {stderr}");
         assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
     }
+}
+
+#[test]
+fn ctrl_c_ends_a_report_with_its_part_and_leaves_no_file() {
+    let place = Place::new();
+    let mut command = place.command(SS);
+    // The whole bench on the processor takes longer than this test.
+    let mut child = command.arg("report").stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("pp512") {
+        assert!(stderr.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    assert!(place.path("ss-report.json").exists(), "the name is taken meanwhile");
+    interrupt(&child);
+    let asked = Instant::now();
+    stderr.read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
+    assert!(said.ends_with("stopped\n") && asked.elapsed() < Duration::from_secs(5), "{said}");
+    assert!(!place.path("ss-report.json").exists());
 }
 
 #[test]

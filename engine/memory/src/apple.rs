@@ -39,6 +39,17 @@ pub(crate) fn pressure_level() -> io::Result<u32> {
     sysctl(c"kern.memorystatus_vm_pressure_level")
 }
 
+/// The version of the system, as `14.5`.
+pub(crate) fn release() -> Option<String> {
+    let (mut text, name) = ([0u8; 64], c"kern.osproductversion");
+    let mut bytes = text.len();
+    // SAFETY: the kernel writes at most `bytes` bytes to `text`, and says how many.
+    let failed =
+        unsafe { libc::sysctlbyname(name.as_ptr(), text.as_mut_ptr().cast(), &mut bytes, std::ptr::null_mut(), 0) };
+    let whole = text.get(..bytes).filter(|_| failed == 0)?;
+    Some(CStr::from_bytes_until_nul(whole).ok()?.to_string_lossy().into_owned())
+}
+
 /// A number that the kernel has under a name.
 fn sysctl<T: Copy + Default>(name: &CStr) -> io::Result<T> {
     let (mut value, mut bytes) = (T::default(), size_of::<T>());

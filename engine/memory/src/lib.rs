@@ -14,5 +14,5 @@ mod peak;
 
 pub use available::{Pressure, pressure, reclaimable_bytes};
 pub use error::{Error, Result};
-pub use machine::Machine;
+pub use machine::{Machine, system_release};
 pub use peak::{Peak, process_peak_bytes};

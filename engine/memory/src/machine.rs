@@ -28,6 +28,24 @@ impl Machine {
     }
 }
 
+/// The version of the system, if it says: the kernel's on Linux, macOS's own there.
+pub fn system_release() -> Option<String> {
+    release().filter(|text| !text.is_empty())
+}
+
+#[cfg(target_vendor = "apple")]
+use crate::apple::release;
+
+#[cfg(target_os = "linux")]
+fn release() -> Option<String> {
+    Some(std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?.trim().to_owned())
+}
+
+#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+fn release() -> Option<String> {
+    None
+}
+
 fn physical_bytes() -> Result<u64> {
     Ok(sysconf(libc::_SC_PHYS_PAGES)?.saturating_mul(sysconf(libc::_SC_PAGESIZE)?))
 }
@@ -67,6 +85,12 @@ mod tests {
         assert_eq!(machine(None), 16_000);
         assert_eq!(machine(Some(4_000)), 4_000);
         assert_eq!(machine(Some(u64::MAX)), 16_000, "v1 writes a huge number for no limit");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_system_says_its_version() {
+        assert!(system_release().is_some_and(|text| text.starts_with(|c: char| c.is_ascii_digit())));
     }
 
     #[test]
