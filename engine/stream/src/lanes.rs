@@ -6,7 +6,6 @@
 use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
 
 use rayon::{Scope, ThreadPool, ThreadPoolBuilder};
 use ss_checkpoint::FileRange;
@@ -24,8 +23,6 @@ const MOST: u16 = 256;
 const PART: u64 = 512 << 10;
 /// A copy that somebody waits for is divided into parts of so many bytes: 50 us each where one lane writes 14 GB/s.
 const COPIED_PART: usize = 704 << 10;
-/// How long a caller waits awake for what others do for it: being woken up takes tens of microseconds.
-const AWAKE: Duration = Duration::from_micros(500);
 /// How many others each lane wakes when there is work left.
 const WAKES: usize = 2;
 
@@ -175,7 +172,6 @@ impl Lanes {
     ) -> Result<()> {
         let Beside { begun, caller: beside } = beside;
         let queue = Queue {
-            awake: AtomicUsize::new(0),
             left: Mutex::new(items.into_iter().enumerate()),
             failure: Mutex::new(None),
             helpers: AtomicUsize::new(helpers),
@@ -191,9 +187,6 @@ impl Lanes {
                 queue.wake(scope);
                 let aside = beside();
                 queue.drain();
-                if lane == Lane::Demand {
-                    queue.wait_awake();
-                }
                 aside
             })
         };
@@ -236,8 +229,6 @@ pub(crate) struct Beside<B, C> {
 /// The items of one call.
 struct Queue<I: Iterator, F, B> {
     left: Mutex<I>,
-    /// Lanes that were woken and are not through.
-    awake: AtomicUsize,
     /// The failure of the earliest item so far.
     failure: Mutex<Option<(usize, Error)>>,
     /// Lanes that may still be woken.
@@ -257,7 +248,6 @@ where
     fn take_part<'s>(&'s self, scope: &Scope<'s>) {
         self.wake(scope);
         self.drain();
-        self.awake.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Wakes two more lanes while there is work, each of which wakes others. Waking in a tree costs a cached read next to
@@ -269,7 +259,6 @@ where
             if enough || self.helpers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err() {
                 break;
             }
-            self.awake.fetch_add(1, Ordering::Relaxed);
             scope.spawn(|scope| self.take_part(scope));
         }
     }
@@ -281,14 +270,6 @@ where
                 self.fail(place, error);
                 return;
             }
-        }
-    }
-
-    /// Gives the lanes that were woken a while to end what they have begun.
-    fn wait_awake(&self) {
-        let begun = Instant::now();
-        while self.awake.load(Ordering::Relaxed) > 0 && begun.elapsed() < AWAKE {
-            std::thread::yield_now();
         }
     }
 
@@ -324,6 +305,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU64;
+    use std::time::Duration;
 
     use super::*;
 
