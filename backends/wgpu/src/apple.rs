@@ -30,8 +30,7 @@ impl Sharing for Unified {
         &self,
         device: &wgpu::Device,
         memory: &OwnMemory,
-        size: u64,
-        usage: wgpu::BufferUsages,
+        descriptor: &wgpu::BufferDescriptor<'_>,
     ) -> Option<wgpu::Buffer> {
         let raw = {
             // SAFETY: the device is asked for a buffer, and nothing of it is kept.
@@ -43,11 +42,10 @@ impl Sharing for Unified {
                 metal.raw_device().newBufferWithBytesNoCopy_length_options_deallocator(start, bytes, options, None)
             }?
         };
-        // SAFETY: it has at least `size` bytes.
-        let raw = unsafe { wgpu::hal::metal::Device::buffer_from_raw(raw, size) };
-        let descriptor = wgpu::BufferDescriptor { label: Some("expert slots"), size, usage, mapped_at_creation: false };
+        // SAFETY: it has at least so many bytes.
+        let raw = unsafe { wgpu::hal::metal::Device::buffer_from_raw(raw, descriptor.size) };
         // SAFETY: it was made by this device, is whole, and its memory was zeros before.
-        Some(unsafe { device.create_buffer_from_hal::<Metal>(raw, &descriptor) })
+        Some(unsafe { device.create_buffer_from_hal::<Metal>(raw, descriptor) })
     }
 
     fn publish(&self, _: &wgpu::Queue, _: &wgpu::Buffer, _: u64, _: &[u8]) {}

@@ -220,8 +220,7 @@ impl WgpuBackend {
     pub fn open(options: Options) -> Result<Self> {
         let kernels = options.kernels;
         let backend = Self::with_registry(options, Registry::with_overrides(overrides::wanted(kernels)))?;
-        let api = backend.shared.device.api.to_str();
-        if kernels == Kernels::Msl && overrides::all().iter().all(|replacement| replacement.kernels(api).is_empty()) {
+        if kernels == Kernels::Msl && !backend.uses_own_kernels() {
             let device = &backend.shared.device.facts.device;
             return Err(Error::Unavailable(format!("`{device}` takes no kernels in Metal's language")));
         }

@@ -3,8 +3,9 @@
 
 use std::fmt::Write;
 
+use crate::bindings::{Access, declared};
 use crate::ops::KERNELS;
-use crate::registry::{Access, Kernel, declared};
+use crate::registry::Kernel;
 use crate::tuning::TABLE;
 
 const HEAD: &str = "\

@@ -11,9 +11,10 @@ use ss_backend::{Arithmetic, Buffer, Error, Format, Linear, Matrix, Memory, Part
 #[cfg(all(test, feature = "msl"))]
 use crate::backend::MadeOf;
 use crate::backend::{Decision, Dispatch, Shared, Step};
+use crate::bindings::Access;
 use crate::memory::Stored;
 use crate::pool::Chunks;
-use crate::registry::{Access, Inputs, Kernel, Key, Place, PoolBinding, Rest, WeightKey};
+use crate::registry::{Inputs, Kernel, Key, Place, PoolBinding, Rest, WeightKey};
 use crate::tuning::{self, GemmTile};
 
 /// Bytes of a number or an id.
@@ -354,7 +355,7 @@ impl Encoding<'_> {
         Ok(())
     }
 
-    fn check_bindings(&self, kernel: &Kernel, bindings: &[crate::registry::Binding], views: &[&View]) -> Result<()> {
+    fn check_bindings(&self, kernel: &Kernel, bindings: &[crate::bindings::Binding], views: &[&View]) -> Result<()> {
         let name = kernel.name();
         if bindings.len() != views.len() {
             let (takes, given) = (bindings.len(), views.len());

@@ -7,6 +7,7 @@ mod ahead;
 #[cfg(target_vendor = "apple")]
 mod apple;
 mod backend;
+mod bindings;
 mod cache;
 mod catalogue;
 mod clock;

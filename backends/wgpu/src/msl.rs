@@ -8,11 +8,10 @@ use std::fmt::Write;
 
 use ss_backend::Format;
 
+use crate::bindings::{Binding, declared};
 use crate::device::{Device, OWN_MODULES};
-use crate::registry::{
-    Binding, Inputs, Kernel, Key, Override, Part, PoolBinding, Product, Replacement, Side, Units, WeightKey, constants,
-    declared, source,
-};
+use crate::overrides::{Override, Replacement};
+use crate::registry::{Inputs, Kernel, Key, Part, PoolBinding, Product, Side, Units, WeightKey, constants, source};
 use crate::tuning;
 
 /// Names a file of `msl/`.

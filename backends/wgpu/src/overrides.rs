@@ -3,7 +3,29 @@
 //! Invariants: an empty list leaves a working program.
 
 use crate::adapter::AdapterFacts;
-use crate::registry::Override;
+use crate::device::Device;
+use crate::registry::{Kernel, Key};
+
+/// A module that replaces a kernel's WGSL: same bindings, same immediates.
+pub(crate) struct Replacement {
+    pub(crate) module: wgpu::ShaderModule,
+    /// Name of its entry point.
+    pub(crate) entry: &'static str,
+    /// Whether it declares the override constants of the WGSL, or has them written in.
+    pub(crate) takes_constants: bool,
+}
+
+/// A source of modules in another language, or better ones, for some keys (engine.md 2.1).
+pub(crate) trait Override: Send + Sync {
+    /// What it is called in the list of devices and in profiles.
+    fn name(&self) -> &'static str;
+
+    /// The kernels that it replaces on devices of an interface.
+    fn kernels(&self, api: &str) -> Vec<&'static str>;
+
+    /// The module for a key; none to leave the WGSL in place.
+    fn module(&self, device: &Device, kernel: &Kernel, key: &Key) -> Option<Replacement>;
+}
 
 /// Which kernels run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

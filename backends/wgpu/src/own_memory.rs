@@ -17,7 +17,7 @@ pub(crate) const PAGE: usize = 16 << 10;
 
 /// How a device is made to see memory of this process.
 pub(crate) trait Sharing: Send + Sync {
-    /// A buffer of `size` bytes over that memory; none where the device takes none.
+    /// A buffer over that memory; none where the device takes none.
     ///
     /// # Safety
     /// The memory must be there until the buffer is gone and no work names it.
@@ -25,8 +25,7 @@ pub(crate) trait Sharing: Send + Sync {
         &self,
         device: &wgpu::Device,
         memory: &OwnMemory,
-        size: u64,
-        usage: wgpu::BufferUsages,
+        descriptor: &wgpu::BufferDescriptor<'_>,
     ) -> Option<wgpu::Buffer>;
 
     /// Has the device see what was written from byte `offset` on: nothing, where it sees the same memory.

@@ -171,8 +171,10 @@ fn own(
     usage: wgpu::BufferUsages,
 ) -> Option<(Block, Arc<OwnMemory>)> {
     let memory = OwnMemory::new(bytes)?;
+    let label = Some("expert slots");
+    let descriptor = wgpu::BufferDescriptor { label, size: bytes, usage, mapped_at_creation: false };
     // SAFETY: a pool waits for the device before it frees its memory, and nothing else keeps a pool's buffers.
-    let raw = unsafe { sharing.buffer(&device.raw, &memory, bytes, usage) }?;
+    let raw = unsafe { sharing.buffer(&device.raw, &memory, &descriptor) }?;
     Some((device.adopt(raw, bytes), Arc::new(memory)))
 }
 

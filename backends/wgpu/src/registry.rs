@@ -12,7 +12,9 @@ use std::sync::{Arc, mpsc};
 use parking_lot::Mutex;
 use ss_backend::{Error, Format, Matrix, Result, Scalar, Steps};
 
+use crate::bindings::{Access, Binding, declared};
 use crate::device::{Device, IMMEDIATE_BYTES};
+use crate::overrides::{Override, Replacement};
 use crate::parts;
 use crate::tuning::{self, GemmTile};
 use crate::vulkan;
@@ -278,44 +280,6 @@ impl Key {
         let language = language.map(|language| format!(" ({language})"));
         format!("{}{}{}", self.kernel, shape.unwrap_or_default(), language.unwrap_or_default())
     }
-}
-
-/// A module that replaces a kernel's WGSL: same bindings, same immediates.
-pub(crate) struct Replacement {
-    pub(crate) module: wgpu::ShaderModule,
-    /// Name of its entry point.
-    pub(crate) entry: &'static str,
-    /// Whether it declares the override constants of the WGSL, or has them written in.
-    pub(crate) takes_constants: bool,
-}
-
-/// A source of modules in another language, or better ones, for some keys (engine.md 2.1).
-pub(crate) trait Override: Send + Sync {
-    /// What it is called in the list of devices and in profiles.
-    fn name(&self) -> &'static str;
-
-    /// The kernels that it replaces on devices of an interface.
-    fn kernels(&self, api: &str) -> Vec<&'static str>;
-
-    /// The module for a key; none to leave the WGSL in place.
-    fn module(&self, device: &Device, kernel: &Kernel, key: &Key) -> Option<Replacement>;
-}
-
-/// What a shader does with a storage buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    Read,
-    Write,
-}
-
-/// A binding as the WGSL declares it: `@group(0) @binding(0) var<storage, read> name: type; // [shape]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Binding {
-    pub(crate) group: u32,
-    pub(crate) index: u32,
-    pub(crate) access: Access,
-    pub(crate) name: String,
-    pub(crate) shape: String,
 }
 
 /// A pipeline, ready to be dispatched.
@@ -653,27 +617,6 @@ fn named(text: &str, name: &str, first: u32) -> String {
     out
 }
 
-/// The storage bindings that a source declares, in order.
-pub(crate) fn declared(source: &str) -> Vec<Binding> {
-    source.lines().filter_map(declaration).collect()
-}
-
-fn declaration(line: &str) -> Option<Binding> {
-    let (group, rest) = line.strip_prefix("@group(")?.split_once(") @binding(")?;
-    let (index, rest) = rest.split_once(") var<storage, ")?;
-    let (access, rest) = rest.split_once("> ")?;
-    let (name, rest) = rest.split_once(": ")?;
-    let shape = rest.split_once("// ").map_or("", |(_, shape)| shape);
-    Some(Binding {
-        group: group.parse().ok()?,
-        // The bindings of a weight's part have no numbers yet.
-        index: index.parse().unwrap_or(0),
-        access: if access == "read" { Access::Read } else { Access::Write },
-        name: name.to_owned(),
-        shape: shape.to_owned(),
-    })
-}
-
 /// Layout of the group that holds the pool: each chunk as quads and as words.
 pub(crate) fn pool_layout(device: &Device, pool: PoolBinding) -> Option<wgpu::BindGroupLayout> {
     let count = match pool {
@@ -712,16 +655,6 @@ mod tests {
             named,
             "@group(0) @binding(6) var<storage, read> down_scales: array<u32>; // [ROWS, down_0]\n\
              ROW_W_X down_W_ROOM(down_a)"
-        );
-    }
-
-    #[test]
-    fn a_declaration_is_read_with_its_shape() {
-        let line = "@group(0) @binding(3) var<storage, read_write> out: array<f32>; // [rows, outputs]";
-        let binding = &declared(line)[0];
-        assert_eq!(
-            (binding.index, binding.access, &*binding.name, &*binding.shape),
-            (3, Access::Write, "out", "[rows, outputs]")
         );
     }
 }

@@ -10,8 +10,9 @@ use naga::proc::Layouter;
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 
 use super::kernels::{chain, kernel_of, keys, large, with_units};
+use crate::bindings::{Access, Binding, declared};
 use crate::device::IMMEDIATE_BYTES;
-use crate::registry::{Access, Binding, ENTRY, Key, PoolBinding, Side, constants, declared, source};
+use crate::registry::{ENTRY, Key, PoolBinding, Side, constants, source};
 
 /// What a family of Apple's GPUs takes (Metal Feature Set Tables).
 struct Family {

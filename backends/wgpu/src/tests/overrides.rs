@@ -4,7 +4,8 @@ use ss_backend::Backend;
 
 use super::fixture::{adapter, open_with, shared};
 use crate::device::Device;
-use crate::registry::{Kernel, Key, Override, Registry, Replacement};
+use crate::overrides::{Override, Replacement};
+use crate::registry::{Kernel, Key, Registry};
 use crate::selftest::rig::MODES;
 use crate::selftest::{self, cases};
 use crate::{AdapterFacts, ChunkAccess, Kernels, Options, WgpuBackend, adapters, kernel_overrides};

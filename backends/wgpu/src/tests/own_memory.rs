@@ -14,12 +14,10 @@ impl Sharing for HandedOn {
         &self,
         device: &wgpu::Device,
         memory: &OwnMemory,
-        size: u64,
-        usage: wgpu::BufferUsages,
+        descriptor: &wgpu::BufferDescriptor<'_>,
     ) -> Option<wgpu::Buffer> {
-        assert!(memory.bytes() as u64 >= size);
-        let descriptor = wgpu::BufferDescriptor { label: Some("own"), size, usage, mapped_at_creation: false };
-        Some(device.create_buffer(&descriptor))
+        assert!(memory.bytes() as u64 >= descriptor.size);
+        Some(device.create_buffer(descriptor))
     }
 
     fn publish(&self, queue: &wgpu::Queue, buffer: &wgpu::Buffer, offset: u64, bytes: &[u8]) {

@@ -13,10 +13,12 @@ use ss_backend::{
 
 use super::program::{Argument, Program};
 use crate::backend::{Dispatch, MadeOf, Step};
+use crate::bindings::Access;
 use crate::device::Device;
 use crate::encoding::View;
 use crate::msl::{Said, said};
-use crate::registry::{Access, ENTRY, Inputs, Kernel, Key, Override, PoolBinding, Registry, Replacement, Side, Units};
+use crate::overrides::{Override, Replacement};
+use crate::registry::{ENTRY, Inputs, Kernel, Key, PoolBinding, Registry, Side, Units};
 use crate::tests::fixture::{Mutation, open_with};
 use crate::{ChunkAccess, WgpuBackend};
 
