@@ -126,6 +126,7 @@ pub fn answer(ready: &mut Ready, ask: &Ask, cancel: &Cancel) -> Result<(Answer, 
             read = done;
             bar.update(done as u64, total as u64);
         }
+        Told::Prompt(_) | Told::Token(_) => {}
         Told::Reply(event) => {
             if let Err(error) = shown.show(event) {
                 failed.get_or_insert(error);

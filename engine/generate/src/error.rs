@@ -17,6 +17,9 @@ pub enum Error {
     /// Tokenizer, template or stop strings.
     #[error(transparent)]
     Text(#[from] ss_text::TextError),
+    /// A reply that could not be held to its constraint.
+    #[error("the reply cannot be held to its grammar: {0}")]
+    Constraint(String),
     /// A tokenizer of another model.
     #[error(
         "`{path}` has token ids up to {found}, but the model's vocabulary ends at {vocab}; use the tokenizer that came with the model"

@@ -4,10 +4,13 @@
 
 use std::time::{Duration, Instant};
 
-use ss_model::{Cancel, Error, Likeliest, Model, Prompt, Result, State, Want};
+use ss_model::{Cancel, Decoder, Likeliest, Model, Prompt, State, Want};
 
+use crate::constraint::{Constraint, Held};
+use crate::logprobs::{IdLogprob, MAX_TOP_LOGPROBS, PromptLogprob, Row};
 use crate::repetition;
 use crate::sampler::{Sampler, SamplerSettings};
+use crate::{Error, Result};
 
 /// Rows of a prefill pass unless told otherwise: enough to share an expert's bytes among many rows, while the scratch
 /// memory stays under 0.3 GB at released geometry.
@@ -31,6 +34,18 @@ pub struct Request {
     pub vocabulary: u32,
     /// Rows of a prefill pass.
     pub prefill_pass: u32,
+    /// Most tokens of prompt and reply together, where that is less than the model's window.
+    pub window: Option<u32>,
+    /// Tells how likely each token was, with so many alternatives, at most [`MAX_TOP_LOGPROBS`].
+    pub logprobs: Option<u8>,
+    /// Tells how likely each token of the prompt was, with as many alternatives as `logprobs` says.
+    pub prompt_logprobs: bool,
+}
+
+impl Request {
+    fn alternatives(&self) -> usize {
+        usize::from(self.logprobs.unwrap_or(0).min(MAX_TOP_LOGPROBS))
+    }
 }
 
 /// Why a reply ended.
@@ -70,7 +85,7 @@ pub enum Flow {
 }
 
 /// What is told while a request runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// So many prompt tokens of so many are read, or what the layers that passes went through together amount to.
     Prefilled {
@@ -79,8 +94,21 @@ pub enum Step {
         /// In all.
         total: usize,
     },
+    /// How likely the prompt's tokens were.
+    Prompt(Vec<PromptLogprob>),
     /// A token of the reply.
-    Token(u32),
+    Token(Drawn),
+}
+
+/// A token as it was drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drawn {
+    /// The token.
+    pub id: u32,
+    /// The natural logarithm of its probability, if that was asked for.
+    pub logprob: Option<f32>,
+    /// The likeliest ids in its place, descending, equal ones by id.
+    pub top: Vec<IdLogprob>,
 }
 
 /// What a request came to.
@@ -98,27 +126,27 @@ pub struct Summary {
     pub decode: Duration,
     /// Decode steps run: draws after the first.
     pub decode_steps: u32,
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+    /// Tokens of the reply that belong to its reasoning; none where nobody reads the reply as text.
+    pub reasoning_tokens: u32,
 }
 
-/// Reads the prompt into `state` and draws the reply, telling `listen` of every step.
+/// Reads the prompt into `state` and draws the reply, telling `listen` of every step. With a constraint, ids are drawn from
+/// those that it allows.
 ///
 /// # Errors
-/// When the prompt is empty or leaves no room in the window, a file cannot be read or the device fails. Being cancelled
-/// is not an error: what was drawn so far comes back.
+/// When the prompt is empty or leaves no room in the window, a file cannot be read, the device fails or the constraint
+/// cannot be kept. Being cancelled is not an error: what was drawn so far comes back.
 pub fn generate(
     model: &mut Model,
     state: &mut State,
     request: &Request,
+    constraint: Option<&mut dyn Constraint>,
     cancel: &Cancel,
     listen: &mut dyn FnMut(Step) -> Flow,
 ) -> Result<Summary> {
-    let window = model.geometry().max_positions;
-    let used = u64::from(state.tokens()) + request.prompt.len() as u64;
-    if used + 1 > u64::from(window) {
-        return Err(Error::Context { wanted: used + 1, limit: window });
-    }
-    let room = window - used as u32;
-    let limit = request.max_tokens.map_or(room, |max| max.min(room));
+    let limit = room(model, state, request)?;
     let mut run = Summary {
         output: Vec::new(),
         finish: Finish::Length,
@@ -126,90 +154,175 @@ pub fn generate(
         prefill_bytes: 0,
         decode: Duration::ZERO,
         decode_steps: 0,
+        prompt_tokens: request.prompt.len() as u32,
+        reasoning_tokens: 0,
     };
-    let mut sampler = Sampler::new(&request.sampling, request.vocabulary);
+    let sampler = Sampler::new(&request.sampling, request.vocabulary);
     model.begin_reply(&sampler.logit_settings(), &request.prompt)?;
-    let (started, before) = (Instant::now(), model.store().counters());
-    let first = prefill(model, state, request, cancel, listen);
-    run.prefill = started.elapsed();
-    run.prefill_bytes = model.store().counters().since(before).bytes_read();
-    let first = match first {
-        Err(Error::Cancelled) => {
-            run.finish = Finish::Cancelled;
-            return Ok(run);
-        }
-        other => other?,
-    };
-    let started = Instant::now();
-    let first = match sampler.sample_listed(&first) {
-        Some(id) => id,
-        None => sampler.sample(&model.adjusted_row(0)?),
-    };
-    sampler.advance();
-    let ended = decode(model, state, request, cancel, Draws { sampler, first, limit }, &mut run, listen);
-    run.decode = started.elapsed();
+    let mut reply = Reply { request, sampler, held: Held::new(constraint), limit, cancel, listen };
+    let ended = reply.make(model, state, &mut run);
+    // The next reply must not inherit a mask, whatever became of this one.
+    let released = reply.held.release(model);
     match ended {
         Ok(finish) => run.finish = finish,
-        Err(Error::Cancelled) => run.finish = Finish::Cancelled,
+        Err(Error::Model(ss_model::Error::Cancelled)) => run.finish = Finish::Cancelled,
         Err(error) => return Err(error),
     }
+    released?;
     Ok(run)
 }
 
-fn prefill(
-    model: &mut Model,
-    state: &mut State,
-    request: &Request,
-    cancel: &Cancel,
-    listen: &mut dyn FnMut(Step) -> Flow,
-) -> Result<Likeliest> {
-    let total = request.prompt.len();
-    let prompt = Prompt { ids: &request.prompt, positions: None, pass: request.prefill_pass, want: Want::Likeliest };
-    let mut told = |done: u32| _ = listen(Step::Prefilled { done: done as usize, total });
-    let read = model.read(state, &prompt, cancel, &mut told)?;
-    read.likeliest.ok_or(Error::Request("a prompt without tokens"))
-}
-
-/// Where the draws begin and how many there may be.
-struct Draws {
-    sampler: Sampler,
-    first: u32,
-    limit: u32,
-}
-
-fn decode(
-    model: &mut Model,
-    state: &mut State,
-    request: &Request,
-    cancel: &Cancel,
-    draws: Draws,
-    run: &mut Summary,
-    listen: &mut dyn FnMut(Step) -> Flow,
-) -> Result<Finish> {
-    let Draws { mut sampler, first: mut token, limit } = draws;
-    let mut decoder = model.decoder(state)?;
-    while (run.output.len() as u32) < limit {
-        cancel.check()?;
-        if request.stop_ids.contains(&token) {
-            return Ok(Finish::Stop);
-        }
-        run.output.push(token);
-        if listen(Step::Token(token)) == Flow::Stop {
-            return Ok(Finish::Listener);
-        }
-        if repetition::is_looping(&run.output) {
-            return Ok(Finish::Repeated);
-        }
-        if run.output.len() as u32 == limit {
-            break;
-        }
-        let likeliest = decoder.step(token, cancel)?;
-        token = match sampler.sample_listed(&likeliest) {
-            Some(id) => id,
-            None => sampler.sample(&decoder.adjusted_row()?),
-        };
-        sampler.advance();
-        run.decode_steps += 1;
+/// Most tokens that the reply may have.
+fn room(model: &Model, state: &State, request: &Request) -> Result<u32> {
+    let window = model.geometry().max_positions;
+    let window = request.window.map_or(window, |smaller| smaller.min(window));
+    let used = u64::from(state.tokens()) + request.prompt.len() as u64;
+    // A prompt that is only read needs no room behind it.
+    let wanted = used + u64::from(request.max_tokens != Some(0));
+    if wanted > u64::from(window) {
+        return Err(ss_model::Error::Context { wanted, limit: window }.into());
     }
-    Ok(Finish::Length)
+    let room = window - used as u32;
+    Ok(request.max_tokens.map_or(room, |max| max.min(room)))
+}
+
+/// A reply while it is made.
+struct Reply<'r, 'c> {
+    request: &'r Request,
+    sampler: Sampler,
+    held: Held<'c>,
+    limit: u32,
+    cancel: &'r Cancel,
+    listen: &'r mut dyn FnMut(Step) -> Flow,
+}
+
+impl Reply<'_, '_> {
+    fn make(&mut self, model: &mut Model, state: &mut State, run: &mut Summary) -> Result<Finish> {
+        if self.limit > 0 {
+            self.held.restrict(|mask| model.set_mask(mask))?;
+        }
+        let (started, before) = (Instant::now(), model.store().counters());
+        let first = self.prefill(model, state);
+        run.prefill = started.elapsed();
+        run.prefill_bytes = model.store().counters().since(before).bytes_read();
+        let first = first?;
+        if self.limit == 0 {
+            return Ok(Finish::Length);
+        }
+        let started = Instant::now();
+        let first = self.draw(&first, model)?;
+        let ended = self.decode(model, state, first, run);
+        run.decode = started.elapsed();
+        ended
+    }
+
+    fn prefill(&mut self, model: &mut Model, state: &mut State) -> Result<Likeliest> {
+        let prompt = &self.request.prompt;
+        let scored = if self.request.prompt_logprobs { self.score(model, state)? } else { 0 };
+        let total = prompt.len();
+        let ids = &prompt[scored..];
+        let pass = self.request.prefill_pass;
+        let prompt = Prompt { ids, positions: None, pass, want: Want::Likeliest };
+        let listen = &mut *self.listen;
+        let mut told = |done: u32| _ = listen(Step::Prefilled { done: scored + done as usize, total });
+        let read = model.read(state, &prompt, self.cancel, &mut told)?;
+        Ok(read.likeliest.ok_or(ss_model::Error::Request("a prompt without tokens"))?)
+    }
+
+    /// Reads all of the prompt but its last token, and tells how likely each token was. Gives how many were read.
+    fn score(&mut self, model: &mut Model, state: &mut State) -> Result<usize> {
+        let (vocabulary, alternatives) = (self.request.vocabulary, self.request.alternatives());
+        let ids = &self.request.prompt;
+        let total = ids.len();
+        let mut scores: Vec<PromptLogprob> = Vec::with_capacity(total);
+        scores.extend(ids.first().map(|&id| PromptLogprob { id, logprob: None, top: Vec::new() }));
+        let before = &ids[..total.saturating_sub(1)];
+        let vocab = model.geometry().vocab as usize;
+        for piece in before.chunks(SCORED_ROWS) {
+            let pass = self.request.prefill_pass;
+            let prompt = Prompt { ids: piece, positions: None, pass, want: Want::All };
+            let read = model.read(state, &prompt, self.cancel, &mut |_| ())?;
+            for logits in read.logits.chunks_exact(vocab) {
+                let (row, id) = (Row::new(logits), ids[scores.len()]);
+                scores.push(PromptLogprob { id, logprob: Some(row.of(id)), top: row.top(alternatives, vocabulary) });
+            }
+            _ = (self.listen)(Step::Prefilled { done: scores.len() - 1, total });
+        }
+        _ = (self.listen)(Step::Prompt(scores));
+        Ok(before.len())
+    }
+
+    fn decode(&mut self, model: &mut Model, state: &mut State, first: Drawn, run: &mut Summary) -> Result<Finish> {
+        let mut drawn = first;
+        let mut decoder = model.decoder(state)?;
+        loop {
+            self.cancel.check()?;
+            let token = drawn.id;
+            if self.request.stop_ids.contains(&token) {
+                return Ok(Finish::Stop);
+            }
+            run.output.push(token);
+            if (self.listen)(Step::Token(drawn)) == Flow::Stop {
+                return Ok(Finish::Listener);
+            }
+            if repetition::is_looping(&run.output) {
+                return Ok(Finish::Repeated);
+            }
+            if run.output.len() as u32 == self.limit {
+                return Ok(Finish::Length);
+            }
+            self.held.accept(token)?;
+            self.held.restrict(|mask| decoder.set_mask(mask))?;
+            let likeliest = decoder.step(token, self.cancel)?;
+            drawn = self.draw(&likeliest, &mut decoder)?;
+            run.decode_steps += 1;
+        }
+    }
+
+    /// Draws a token from what the last pass gave.
+    fn draw(&mut self, likeliest: &Likeliest, rows: &mut impl Rows) -> Result<Drawn> {
+        let id = match self.sampler.sample_listed(likeliest) {
+            Some(id) => id,
+            None => self.sampler.sample(&rows.adjusted()?),
+        };
+        self.sampler.advance();
+        if self.request.logprobs.is_none() {
+            return Ok(Drawn { id, logprob: None, top: Vec::new() });
+        }
+        let logits = rows.raw()?;
+        let row = Row::new(&logits);
+        let top = row.top(self.request.alternatives(), self.request.vocabulary);
+        Ok(Drawn { id, logprob: Some(row.of(id)), top })
+    }
+}
+
+/// Prompt rows whose logits are in memory at a time: 64 MB at the released vocabulary.
+const SCORED_ROWS: usize = 64;
+
+/// All logits behind the last row of a pass.
+trait Rows {
+    /// As bias, penalties and mask leave them.
+    fn adjusted(&mut self) -> ss_model::Result<Vec<f32>>;
+    /// As the model gives them.
+    fn raw(&mut self) -> ss_model::Result<Vec<f32>>;
+}
+
+impl Rows for Model {
+    fn adjusted(&mut self) -> ss_model::Result<Vec<f32>> {
+        self.adjusted_row(0)
+    }
+
+    fn raw(&mut self) -> ss_model::Result<Vec<f32>> {
+        self.raw_row(0)
+    }
+}
+
+impl Rows for Decoder<'_> {
+    fn adjusted(&mut self) -> ss_model::Result<Vec<f32>> {
+        self.adjusted_row()
+    }
+
+    fn raw(&mut self) -> ss_model::Result<Vec<f32>> {
+        self.raw_row()
+    }
 }

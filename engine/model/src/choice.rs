@@ -68,6 +68,8 @@ pub(crate) struct Chooser {
     counts: Vec<u32>,
     /// What the last pass was fed, not counted on the device yet.
     fed: Vec<u32>,
+    /// The mask on the device, in force or not.
+    mask: Vec<u32>,
     on_device: Tables,
     /// Rows of all logits that were read.
     pub rows_read: u64,
@@ -96,7 +98,8 @@ impl Chooser {
         };
         let rules = LogitRules::none(g.vocab);
         backend.upload(&on_device.rules, 0, bytemuck::bytes_of(&rules))?;
-        Ok(Chooser { rules, counts: vec![0; g.vocab as usize], fed: Vec::new(), on_device, rows_read: 0 })
+        let counts = vec![0; g.vocab as usize];
+        Ok(Chooser { rules, counts, fed: Vec::new(), mask: Vec::new(), on_device, rows_read: 0 })
     }
 
     /// What is read of some rows.
@@ -157,7 +160,12 @@ impl Chooser {
         if let Some(words) = mask {
             let mut whole = vec![0u32; self.counts.len().div_ceil(u32::BITS as usize)];
             whole.iter_mut().zip(words).for_each(|(word, given)| *word = *given);
-            backend.upload(&self.on_device.mask, 0, bytemuck::cast_slice(&whole))?;
+            if whole != self.mask {
+                // Should the upload fail, what lies there is not known.
+                self.mask.clear();
+                backend.upload(&self.on_device.mask, 0, bytemuck::cast_slice(&whole))?;
+                self.mask = whole;
+            }
         }
         let masked = u32::from(mask.is_some());
         if masked != self.rules.masked {
@@ -196,8 +204,8 @@ impl Model {
         self.chooser.begin(self.backend.as_ref(), settings, prompt)
     }
 
-    /// Restricts the ids behind the next pass: bit `id % 32` of word `id / 32` allows an id. Ids past the words are not
-    /// allowed; without a mask all are.
+    /// Restricts the ids behind the passes from here on: bit `id % 32` of word `id / 32` allows an id. Ids past the words are not
+    /// allowed; without a mask all are. A mask that is on the device already is not uploaded again.
     ///
     /// # Errors
     /// When the device is lost.
@@ -215,6 +223,17 @@ impl Model {
         let offset = 4 * u64::from(row) * logits.len() as u64;
         self.backend.read(&self.chooser.on_device.adjusted, offset, bytemuck::cast_slice_mut(&mut logits))?;
         self.chooser.rows_read += 1;
+        Ok(logits)
+    }
+
+    /// All logits of a row of the last pass that listed the likeliest ids, as the head gave them.
+    ///
+    /// # Errors
+    /// When the device is lost.
+    pub fn raw_row(&self, row: u32) -> Result<Vec<f32>> {
+        let mut logits = vec![0f32; self.geometry().vocab as usize];
+        let offset = 4 * u64::from(row) * logits.len() as u64;
+        self.backend.read(&self.work.at(Area::Logits), offset, bytemuck::cast_slice_mut(&mut logits))?;
         Ok(logits)
     }
 

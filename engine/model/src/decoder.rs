@@ -89,6 +89,14 @@ impl Decoder<'_> {
         self.model.adjusted_row(0)
     }
 
+    /// See [`Model::raw_row`]; the row is the last step's.
+    ///
+    /// # Errors
+    /// When the device is lost.
+    pub fn raw_row(&self) -> Result<Vec<f32>> {
+        self.model.raw_row(0)
+    }
+
     /// Takes a pass through the device, and encodes the next one while the last of it runs.
     fn ride(&mut self, ready: Ready, id: u32, cancel: &Cancel) -> Result<Likeliest> {
         let Ready { listing, stretch: mut now } = ready;
