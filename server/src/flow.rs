@@ -14,7 +14,7 @@ use crate::engine::{Ended, Outcome, Piece, Token};
 use crate::http::answer::Answer;
 use crate::http::route::Call;
 use crate::http::stream::{Frames, Writer, late};
-use crate::hub::{Note, Ticket};
+use crate::hub::{Note, Tag, Ticket};
 use crate::prepare::prepare;
 use crate::refusal::{Code, Refusal};
 use crate::request::{Generation, ToolChoice};
@@ -30,6 +30,8 @@ pub struct Start {
     pub created: u64,
     /// Prompt tokens.
     pub prompt_tokens: u32,
+    /// Room for the reply in the window, in tokens.
+    pub room: u32,
     /// Whether a call was asked for that the reply must hold.
     pub call_wanted: bool,
 }
@@ -71,7 +73,25 @@ pub async fn reply(
     dialect: Box<dyn Dialect>,
     stream: bool,
 ) -> Result<Answer, Refusal> {
-    let (words, tag) = (call.core.words.clone(), call.tag.clone());
+    let (ticket, start) = begin(&call, call.tag.clone(), generation).await?;
+    if stream {
+        return Ok(Answer::frames(Frames::new(ticket, dialect.writer(start), call.link.clone())));
+    }
+    dialect.whole(gather(ticket, start).await?).map(Answer::from)
+}
+
+/// Makes a whole reply.
+///
+/// # Errors
+/// When it cannot be done, or fails.
+pub async fn make(call: &Call, tag: Tag, generation: Generation) -> Result<Made, Refusal> {
+    let (ticket, start) = begin(call, tag, generation).await?;
+    gather(ticket, start).await
+}
+
+/// Prepares a reply, takes its place in the queue, and waits for its turn.
+async fn begin(call: &Call, tag: Tag, generation: Generation) -> Result<(Ticket, Start), Refusal> {
+    let words = call.core.words.clone();
     if call.app.settings.log_prompts {
         tracing::info!(request = tag.id, input = ?generation.input, "a prompt");
     }
@@ -83,15 +103,12 @@ pub async fn reply(
         model: call.app.settings.model.clone(),
         created: seconds(SystemTime::now()),
         prompt_tokens: prepared.job.prompt.len() as u32,
+        room: prepared.room,
         call_wanted,
     };
     let mut ticket = call.core.hub.submit(tag, prepared.job)?;
     await_turn(&mut ticket).await?;
-    if stream {
-        return Ok(Answer::frames(Frames::new(ticket, dialect.writer(start), call.link.clone())));
-    }
-    let made = gather(ticket, start).await?;
-    dialect.whole(made).map(Answer::from)
+    Ok((ticket, start))
 }
 
 /// Runs what takes long beside the requests.

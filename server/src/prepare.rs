@@ -100,13 +100,14 @@ pub fn prepare(generation: &Generation, words: &dyn Words) -> Result<Prepared, R
     Ok(Prepared {
         job: Job {
             prompt,
-            max_tokens: generation.max_tokens.map(|most| most.min(room)),
+            max_tokens: generation.max_tokens,
             window,
             sampling: generation.sampling.resolve(facts.generation_config.as_ref(), column, facts.released),
             reply: ReplyOptions {
                 thinking,
                 tools: shown.then(|| ToolSchemas::new(&rendered)),
                 stops: generation.stops.clone(),
+                one_call: !generation.parallel,
             },
             constraint: if rules.bind() { words.constrain(&rules)? } else { None },
             logprobs: generation.logprobs,

@@ -1,6 +1,7 @@
 //! Owns: OpenAI's API: chat completions, completions, responses, models (server.md sections 4, 6, 7 and 8).
 
 pub mod chat;
+pub mod completions;
 
 pub mod fields;
 pub mod models;
@@ -8,4 +9,4 @@ pub mod models;
 use crate::http::route::Route;
 
 /// The paths of this API.
-pub const ROUTES: &[Route] = &[chat::ROUTE, models::LIST, models::ONE];
+pub const ROUTES: &[Route] = &[chat::ROUTE, completions::ROUTE, models::LIST, models::ONE];
