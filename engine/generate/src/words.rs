@@ -2,6 +2,8 @@
 //! Refuses: a tokenizer of another model, and texts that cannot fit the window.
 //! Invariants: nothing changes once they are read, so that every thread may ask them while a reply is made.
 
+use std::path::Path;
+
 use serde_json::{Map, Value};
 use ss_checkpoint::Checkpoint;
 use ss_text::{AddedTokens, Prompt, SpecialTokens, Template, Tokenizer};
@@ -38,19 +40,27 @@ impl Words {
     /// # Errors
     /// When the tokenizer is absent or broken, or names more tokens than the model has; when the template is broken.
     pub fn open(checkpoint: &Checkpoint) -> Result<Self> {
-        let tokenizer = Tokenizer::open(checkpoint.dir())?;
-        let vocab = checkpoint.geometry().vocab;
-        if tokenizer.vocabulary() > vocab as usize {
-            return Err(Error::Vocabulary { path: tokenizer.path().to_owned(), found: tokenizer.vocabulary(), vocab });
+        let geometry = checkpoint.geometry();
+        let words = Self::read(checkpoint.dir(), checkpoint.stop_ids()?, geometry.max_positions)?;
+        let (found, vocab) = (words.tokenizer.vocabulary(), geometry.vocab);
+        if found > vocab as usize {
+            return Err(Error::Vocabulary { path: words.tokenizer.path().to_owned(), found, vocab });
         }
-        let template = Template::open(checkpoint.dir(), tokenizer.added_edges())?;
-        let mut stop_ids = checkpoint.stop_ids()?;
+        Ok(words)
+    }
+
+    /// Reads the words in a directory; besides the family's own, these ids end a reply.
+    ///
+    /// # Errors
+    /// When the tokenizer is absent or broken; when the template is broken.
+    pub fn read(dir: &Path, mut stop_ids: Vec<u32>, max_positions: u32) -> Result<Self> {
+        let tokenizer = Tokenizer::open(dir)?;
+        let template = Template::open(dir, tokenizer.added_edges())?;
         stop_ids.extend(ENDS.iter().filter_map(|text| tokenizer.id_of(text)));
         stop_ids.sort_unstable();
         stop_ids.dedup();
         let longest =
             (0..tokenizer.vocabulary() as u32).map(|id| tokenizer.bytes_of(id).len()).max().unwrap_or(1).max(1);
-        let max_positions = checkpoint.geometry().max_positions;
         Ok(Words { tokenizer, longest, template, stop_ids, max_positions })
     }
 

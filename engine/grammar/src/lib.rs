@@ -1,0 +1,79 @@
+//! Owns: which tokens may come next in a reply that is held to a JSON schema, a regular expression, a grammar or a choice of
+//! tools (server.md section 5, "grammar mask"). One verb: it says what may come next.
+//! Refuses: drawing, and everything that it could keep to only nearly: a schema that cannot be enforced whole is an error that
+//! names the keyword.
+//! Invariants: a reply can end exactly where its grammar may; the tags of reasoning and calls are text, so that a vocabulary
+//! with tokens for them and one that spells them are held alike.
+//!
+//! JSON is written compactly or with white space: between two tokens of it a space, or a line feed and up to 64 spaces or tabs,
+//! never more, so that white space cannot go on. Properties come in the order in which the schema has them. Integers have at most
+//! 18 digits unless the schema says otherwise. Numbers and texts that the schema does not bound end where the model ends them.
+
+mod compile;
+mod error;
+mod formats;
+mod held;
+mod schema;
+mod text;
+mod tokens;
+mod tools;
+mod watch;
+
+use serde_json::Value;
+
+pub use compile::Grammars;
+pub use error::{Error, Result};
+pub use held::Compiled;
+
+/// What a reply is held to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Grammar {
+    /// A JSON object of any kind.
+    JsonObject,
+    /// A JSON text that satisfies a schema.
+    JsonSchema(Value),
+    /// A text that a regular expression matches as a whole, in the syntax of Rust's `regex` crate without look-around.
+    Regex(String),
+    /// A text of a context-free grammar in llguidance's variant of Lark's syntax; its first rule is `start`.
+    Lark(String),
+    /// Tool calls, in the form of the chat template.
+    Tools {
+        /// The tools that may be called.
+        tools: Vec<ToolRule>,
+        /// Whether the reply must be calls, at least one, and nothing else. Without it text is free, and a call is held to
+        /// from its opening tag on.
+        required: bool,
+        /// Whether the reply must end behind its first call.
+        at_most_one: bool,
+        /// The one tool that must be called; a call is required then.
+        named: Option<String>,
+    },
+    /// A JSON text that satisfies a schema, or tool calls.
+    JsonOrTools {
+        /// The schema.
+        schema: Value,
+        /// The tools that may be called.
+        tools: Vec<ToolRule>,
+        /// Whether the reply must end behind its first call.
+        at_most_one: bool,
+    },
+}
+
+/// A tool, and how calls of it are held.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolRule {
+    /// The function's name.
+    pub name: String,
+    /// The schema of its parameters, an object's; null when it has none.
+    pub parameters: Value,
+    /// Whether a call must satisfy that schema: required parameters present, others than those declared absent, values as
+    /// declared. Otherwise parameters and values are free.
+    pub strict: bool,
+}
+
+/// How a reply begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Whether the prompt opened the reasoning: everything may come up to its closing tag, the grammar holds what follows.
+    pub thinking: bool,
+}
