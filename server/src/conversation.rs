@@ -143,6 +143,9 @@ impl Conversation {
     /// # Errors
     /// When calls have no result, there is no message, or the last is the model's.
     pub fn finish(self, path: &str) -> Result<Vec<Value>, Refusal> {
+        if self.awaits_results() {
+            return Err(self.unanswered(path));
+        }
         let messages = self.finish_anywhere(path)?;
         match messages.last() {
             Some(last) if last["role"] == "assistant" => Err(Refusal::field(
@@ -155,11 +158,14 @@ impl Conversation {
         }
     }
 
-    /// As [`Conversation::finish`], whoever spoke last.
+    /// As [`Conversation::finish`], whoever spoke last: calls at the very end may still be without results.
     ///
     /// # Errors
-    /// When calls have no result, or there is no message.
+    /// When only some calls have results, or there is no message.
     pub fn finish_anywhere(mut self, path: &str) -> Result<Vec<Value>, Refusal> {
+        if self.open.iter().all(|(_, result)| result.is_none()) {
+            self.open.clear();
+        }
         self.settle(path)?;
         let system: Vec<String> = std::mem::take(&mut self.system);
         let mut messages = Vec::new();
@@ -275,6 +281,11 @@ mod tests {
         talk.assistant(Said { text: "ho".into(), ..Said::default() }, "m").unwrap();
         assert!(talk.clone().finish("m").unwrap_err().message.contains("assistant"));
         assert!(talk.finish_anywhere("m").is_ok());
+        let mut half = two_calls();
+        assert!(half.clone().finish("m").is_err());
+        assert!(half.clone().finish_anywhere("m").is_ok());
+        half.result(result("a", ""), "m").unwrap();
+        assert!(half.finish_anywhere("m").is_err());
     }
 
     #[test]

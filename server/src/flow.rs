@@ -43,6 +43,8 @@ pub struct Made {
     pub start: Start,
     /// The reply.
     pub reply: Reply,
+    /// What it is made of, in the order written.
+    pub events: Vec<Event>,
     /// Its tokens.
     pub tokens: Vec<Token>,
     /// The prompt's tokens, if they were asked for.
@@ -144,7 +146,8 @@ async fn next_in_time(ticket: &mut Ticket) -> Result<Note, Refusal> {
 
 /// Gathers a reply that is not streamed.
 async fn gather(mut ticket: Ticket, start: Start) -> Result<Made, Refusal> {
-    let (mut reply, mut tokens, mut prompt) = (Reply::default(), Vec::new(), Vec::new());
+    let (mut reply, mut events) = (Reply::default(), Vec::new());
+    let (mut tokens, mut prompt) = (Vec::new(), Vec::new());
     let mut begun = false;
     loop {
         let note = match begun {
@@ -158,12 +161,15 @@ async fn gather(mut ticket: Ticket, start: Start) -> Result<Made, Refusal> {
                 begun = true;
                 tokens.push(token);
             }
-            Note::Piece(Piece::Event(event)) => reply.add(event),
+            Note::Piece(Piece::Event(event)) => {
+                reply.add(event.clone());
+                events.push(event);
+            }
             Note::Failed(refusal) => return Err(refusal),
             Note::Ended(outcome) => {
                 let calls = reply.calls.iter().filter(|call| call.complete).count();
                 check_end(&start, &outcome, calls, reply.error.as_ref().map(|error| error.to_string()))?;
-                return Ok(Made { start, reply, tokens, prompt, outcome });
+                return Ok(Made { start, reply, events, tokens, prompt, outcome });
             }
         }
     }

@@ -73,7 +73,7 @@ pub fn chat(generation: &Generation) -> Result<Chat, Refusal> {
 /// When anything about it cannot be done.
 pub fn prepare(generation: &Generation, words: &dyn Words) -> Result<Prepared, Refusal> {
     check_tools(generation)?;
-    check_stops(&generation.stops)?;
+    check_stops(&generation.stops, "stop")?;
     let facts = words.facts();
     check_bias(generation, facts.vocabulary)?;
     let prompt = prompt_ids(generation, words)?;
@@ -117,7 +117,11 @@ pub fn prepare(generation: &Generation, words: &dyn Words) -> Result<Prepared, R
     })
 }
 
-fn check_tools(generation: &Generation) -> Result<(), Refusal> {
+/// Whether the tools can be offered, and the choice among them can be met.
+///
+/// # Errors
+/// Names a tool that is declared twice, or a choice that no tool meets.
+pub fn check_tools(generation: &Generation) -> Result<(), Refusal> {
     let mut names = std::collections::HashSet::new();
     for tool in &generation.tools {
         if !names.insert(tool.name.as_str()) {
@@ -135,15 +139,22 @@ fn check_tools(generation: &Generation) -> Result<(), Refusal> {
     }
 }
 
-fn check_stops(stops: &[String]) -> Result<(), Refusal> {
+/// Whether stop strings keep to the limits; `field` is where they came from.
+///
+/// # Errors
+/// When they are too many or too long.
+pub fn check_stops(stops: &[String], field: &str) -> Result<(), Refusal> {
     let given = stops.iter().filter(|stop| !stop.is_empty()).count();
     if given > MAX_STOPS {
-        return Err(Refusal::field("stop", format!("`stop` holds {given} strings: at most {MAX_STOPS} are accepted")));
+        return Err(Refusal::field(
+            field,
+            format!("`{field}` holds {given} strings: at most {MAX_STOPS} are accepted"),
+        ));
     }
     match stops.iter().find(|stop| stop.len() > MAX_STOP_BYTES) {
         Some(long) => Err(Refusal::field(
-            "stop",
-            format!("`stop` holds a string of {} bytes: at most {MAX_STOP_BYTES} are accepted", long.len()),
+            field,
+            format!("`{field}` holds a string of {} bytes: at most {MAX_STOP_BYTES} are accepted", long.len()),
         )),
         None => Ok(()),
     }

@@ -165,7 +165,8 @@ impl Family {
                 json!({ "error": { "message": message, "type": kind, "param": field, "code": code.name() } })
             }
             Family::Anthropic => {
-                json!({ "type": "error", "error": { "type": anthropic_type(code.status()), "message": message } })
+                let (kind, message) = (anthropic_type(code.status()), anthropic_message(refusal));
+                json!({ "type": "error", "error": { "type": kind, "message": message } })
             }
             Family::Ollama | Family::Own => {
                 let mut error = json!({ "error": message });
@@ -178,6 +179,22 @@ impl Family {
                 error
             }
         }
+    }
+}
+
+/// The sentence as clients of Anthropic's API know it: they read the numbers of a prompt that is too long, and shorten it.
+fn anthropic_message(refusal: &Refusal) -> String {
+    if refusal.code != Code::ContextLength {
+        return refusal.message.clone();
+    }
+    let number = |name: &str| refusal.details.as_ref().and_then(|details| details[name].as_u64());
+    match (number("prompt_tokens"), number("window")) {
+        (Some(tokens), Some(window)) => {
+            // A prompt that fills the window to its end leaves no room for a reply: it too is more than there may be.
+            let most = window.min(tokens.saturating_sub(1));
+            format!("prompt is too long: {tokens} tokens > {most} maximum")
+        }
+        _ => format!("prompt is too long: {}", refusal.message),
     }
 }
 

@@ -297,6 +297,7 @@ impl Kind {
                 (true, false) => format!("a whole number of at least {least}"),
                 _ => "a whole number".to_owned(),
             },
+            Kind::Real(least, most) if least > f64::MIN && most == f64::MAX => format!("a number of at least {least}"),
             Kind::Real(least, most) if least > f64::MIN || most < f64::MAX => {
                 format!("a number from {least} to {most}")
             }

@@ -1,6 +1,7 @@
 //! Owns: the table of all paths: one module a dialect, and the server's own.
 //! Invariants: the description of the API is made from this table, and requests are checked by it.
 
+pub mod anthropic;
 pub mod common;
 pub mod metrics;
 pub mod openai;
@@ -11,5 +12,5 @@ use crate::http::route::Route;
 
 /// Every path of the server.
 pub fn routes() -> impl Iterator<Item = &'static Route> {
-    [openai::ROUTES, service::ROUTES].into_iter().flatten()
+    [openai::ROUTES, anthropic::ROUTES, service::ROUTES].into_iter().flatten()
 }
