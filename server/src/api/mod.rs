@@ -3,6 +3,7 @@
 
 pub mod common;
 pub mod metrics;
+pub mod ollama;
 pub mod openai;
 pub mod openapi;
 pub mod service;
@@ -11,5 +12,5 @@ use crate::http::route::Route;
 
 /// Every path of the server.
 pub fn routes() -> impl Iterator<Item = &'static Route> {
-    [openai::ROUTES, service::ROUTES].into_iter().flatten()
+    [ollama::ROUTES, openai::ROUTES, service::ROUTES].into_iter().flatten()
 }
