@@ -4,6 +4,7 @@
 pub mod anthropic;
 pub mod common;
 pub mod metrics;
+pub mod ollama;
 pub mod openai;
 pub mod openapi;
 pub mod service;
@@ -12,5 +13,5 @@ use crate::http::route::Route;
 
 /// Every path of the server.
 pub fn routes() -> impl Iterator<Item = &'static Route> {
-    [openai::ROUTES, anthropic::ROUTES, service::ROUTES].into_iter().flatten()
+    [openai::ROUTES, anthropic::ROUTES, ollama::ROUTES, service::ROUTES].into_iter().flatten()
 }
