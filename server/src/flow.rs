@@ -41,6 +41,8 @@ pub struct Made {
     pub start: Start,
     /// The reply.
     pub reply: Reply,
+    /// The same in the order written: pieces of one kind in a row are one, and of calls there are their ends.
+    pub events: Vec<Event>,
     /// Its tokens.
     pub tokens: Vec<Token>,
     /// The prompt's tokens, if they were asked for.
@@ -127,7 +129,7 @@ async fn next_in_time(ticket: &mut Ticket) -> Result<Note, Refusal> {
 
 /// Gathers a reply that is not streamed.
 async fn gather(mut ticket: Ticket, start: Start) -> Result<Made, Refusal> {
-    let (mut reply, mut tokens, mut prompt) = (Reply::default(), Vec::new(), Vec::new());
+    let (mut reply, mut events, mut tokens, mut prompt) = (Reply::default(), Vec::new(), Vec::new(), Vec::new());
     let mut begun = false;
     loop {
         let note = match begun {
@@ -141,14 +143,28 @@ async fn gather(mut ticket: Ticket, start: Start) -> Result<Made, Refusal> {
                 begun = true;
                 tokens.push(token);
             }
-            Note::Piece(Piece::Event(event)) => reply.add(event),
+            Note::Piece(Piece::Event(event)) => {
+                join(&mut events, &event);
+                reply.add(event);
+            }
             Note::Failed(refusal) => return Err(refusal),
             Note::Ended(outcome) => {
                 let calls = reply.calls.iter().filter(|call| call.complete).count();
                 check_end(&start, &outcome, calls, reply.error.as_ref().map(|error| error.to_string()))?;
-                return Ok(Made { start, reply, tokens, prompt, outcome });
+                return Ok(Made { start, reply, events, tokens, prompt, outcome });
             }
         }
+    }
+}
+
+/// Adds an event to those before it.
+fn join(events: &mut Vec<Event>, event: &Event) {
+    match (events.last_mut(), event) {
+        (Some(Event::Text(all)), Event::Text(more)) | (Some(Event::Reasoning(all)), Event::Reasoning(more)) => {
+            *all += more;
+        }
+        (_, Event::CallStart { .. } | Event::CallArguments { .. }) => {}
+        _ => events.push(event.clone()),
     }
 }
 

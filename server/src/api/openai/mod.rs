@@ -4,8 +4,10 @@ pub mod chat;
 
 pub mod fields;
 pub mod models;
+pub mod responses;
 
 use crate::http::route::Route;
 
 /// The paths of this API.
-pub const ROUTES: &[Route] = &[chat::ROUTE, models::LIST, models::ONE];
+pub const ROUTES: &[Route] =
+    &[chat::ROUTE, models::LIST, models::ONE, responses::ROUTE, responses::stored::GET, responses::stored::DELETE];
