@@ -43,7 +43,7 @@ pub struct Made {
     pub start: Start,
     /// The reply.
     pub reply: Reply,
-    /// What it is made of, in the order written.
+    /// The same in the order written: pieces of one kind in a row are one, and of calls there are their ends.
     pub events: Vec<Event>,
     /// Its tokens.
     pub tokens: Vec<Token>,
@@ -146,8 +146,7 @@ async fn next_in_time(ticket: &mut Ticket) -> Result<Note, Refusal> {
 
 /// Gathers a reply that is not streamed.
 async fn gather(mut ticket: Ticket, start: Start) -> Result<Made, Refusal> {
-    let (mut reply, mut events) = (Reply::default(), Vec::new());
-    let (mut tokens, mut prompt) = (Vec::new(), Vec::new());
+    let (mut reply, mut events, mut tokens, mut prompt) = (Reply::default(), Vec::new(), Vec::new(), Vec::new());
     let mut begun = false;
     loop {
         let note = match begun {
@@ -162,8 +161,8 @@ async fn gather(mut ticket: Ticket, start: Start) -> Result<Made, Refusal> {
                 tokens.push(token);
             }
             Note::Piece(Piece::Event(event)) => {
-                reply.add(event.clone());
-                events.push(event);
+                join(&mut events, &event);
+                reply.add(event);
             }
             Note::Failed(refusal) => return Err(refusal),
             Note::Ended(outcome) => {
@@ -172,6 +171,17 @@ async fn gather(mut ticket: Ticket, start: Start) -> Result<Made, Refusal> {
                 return Ok(Made { start, reply, events, tokens, prompt, outcome });
             }
         }
+    }
+}
+
+/// Adds an event to those before it.
+fn join(events: &mut Vec<Event>, event: &Event) {
+    match (events.last_mut(), event) {
+        (Some(Event::Text(all)), Event::Text(more)) | (Some(Event::Reasoning(all)), Event::Reasoning(more)) => {
+            *all += more;
+        }
+        (_, Event::CallStart { .. } | Event::CallArguments { .. }) => {}
+        _ => events.push(event.clone()),
     }
 }
 

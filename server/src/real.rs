@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use serde_json::json;
 use ss_checkpoint::Checkpoint;
 use ss_generate::{Ask, Chat, Constraint, Finish, IdLogprob, Summary, Told};
+use ss_grammar::{Grammar, Grammars, Options, ToolRule};
 use ss_model::Cancel;
 use ss_stream::Store;
 
 use crate::engine::{Ended, Engine, Facts, Job, Outcome, Piece, Rules, Token, Watch, Words};
 use crate::refusal::Refusal;
+use crate::request::{Format, Tool, ToolChoice};
 use crate::snapshot::{EngineView, LayerView, MemoryPart};
 
 /// How often the pool is looked at.
@@ -21,6 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The words of a checkpoint.
 pub struct RealWords {
     words: Arc<ss_generate::Words>,
+    grammars: Grammars,
     facts: Facts,
 }
 
@@ -38,7 +42,7 @@ impl RealWords {
             template: checkpoint.chat_template()?,
             ..crate::describe::facts(checkpoint)
         };
-        Ok(RealWords { words, facts })
+        Ok(RealWords { grammars: Grammars::new(words.clone()), words, facts })
     }
 }
 
@@ -63,9 +67,56 @@ impl Words for RealWords {
         self.words.text_of(ids)
     }
 
-    fn constrain(&self, _rules: &Rules) -> Result<Option<Box<dyn Constraint>>, Refusal> {
-        Ok(None)
+    fn constrain(&self, rules: &Rules) -> Result<Option<Box<dyn Constraint>>, Refusal> {
+        let Some(grammar) = grammar(rules) else { return Ok(None) };
+        let options = Options { thinking: rules.thinking };
+        match self.grammars.compile(&grammar, &options) {
+            Ok(compiled) => Ok(Some(Box::new(compiled))),
+            // A schema that nobody asked to be strict about is held to as far as it can be: the call's form.
+            Err(_) if let Some(loose) = loosened(&grammar, rules) => {
+                let compiled = self.grammars.compile(&loose, &options).map_err(|error| unwritable(rules, &error))?;
+                Ok(Some(Box::new(compiled)))
+            }
+            Err(error) => Err(unwritable(rules, &error)),
+        }
     }
+}
+
+/// The grammar of a reply.
+fn grammar(rules: &Rules) -> Option<Grammar> {
+    let must_call = matches!(rules.choice, ToolChoice::Required | ToolChoice::Named(_)) && !rules.tools.is_empty();
+    let tool = |tool: &Tool| ToolRule {
+        name: tool.name.clone(),
+        parameters: tool.parameters.clone(),
+        strict: tool.strict || must_call,
+    };
+    let tools: Vec<ToolRule> = rules.tools.iter().map(tool).collect();
+    let at_most_one = !rules.parallel;
+    let named = if let ToolChoice::Named(name) = &rules.choice { Some(name.clone()) } else { None };
+    Some(match &rules.format {
+        _ if must_call => Grammar::Tools { tools, required: true, at_most_one, named },
+        Format::Text => Grammar::Tools { tools, required: false, at_most_one, named: None },
+        Format::Regex(regex) => Grammar::Regex(regex.clone()),
+        Format::Grammar(grammar) => Grammar::Lark(grammar.clone()),
+        Format::Json if tools.is_empty() => Grammar::JsonObject,
+        Format::Schema(schema) if tools.is_empty() => Grammar::JsonSchema(schema.clone()),
+        Format::Json => Grammar::JsonOrTools { schema: json!({ "type": "object" }), tools, at_most_one },
+        Format::Schema(schema) => Grammar::JsonOrTools { schema: schema.clone(), tools, at_most_one },
+    })
+}
+
+/// The same with the schemas of tools that are not strict left out; none where that changes nothing.
+fn loosened(grammar: &Grammar, rules: &Rules) -> Option<Grammar> {
+    let Grammar::Tools { tools, required: true, at_most_one, named } = grammar else { return None };
+    let strict = |name: &str| rules.tools.iter().any(|tool| tool.name == name && tool.strict);
+    let tools: Vec<ToolRule> =
+        tools.iter().map(|tool| ToolRule { strict: strict(&tool.name), ..tool.clone() }).collect();
+    Some(Grammar::Tools { tools, required: true, at_most_one: *at_most_one, named: named.clone() })
+}
+
+fn unwritable(rules: &Rules, error: &ss_grammar::Error) -> Refusal {
+    let field = if rules.format == Format::Text { "tools" } else { "response_format" };
+    Refusal::field(field, error.to_string())
 }
 
 /// What a failure of words or engine is to a client.

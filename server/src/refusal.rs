@@ -29,6 +29,8 @@ pub enum Code {
     Forbidden,
     /// No such path, model or object.
     NotFound,
+    /// Replies are not kept, so that there is none to give or to go on from.
+    StoredState,
     /// The path has other methods.
     Method,
     /// The body or the head is too large, or did not come.
@@ -56,6 +58,7 @@ impl Code {
             Code::Key => "invalid_api_key",
             Code::Forbidden => "forbidden",
             Code::NotFound => "not_found",
+            Code::StoredState => "stored_state_unsupported",
             Code::NotDone => "not_implemented",
             Code::Cancelled => "cancelled",
         }
@@ -71,7 +74,7 @@ impl Code {
             Code::Inference => StatusCode::INTERNAL_SERVER_ERROR,
             Code::Key => StatusCode::UNAUTHORIZED,
             Code::Forbidden => StatusCode::FORBIDDEN,
-            Code::NotFound => StatusCode::NOT_FOUND,
+            Code::NotFound | Code::StoredState => StatusCode::NOT_FOUND,
             Code::Method => StatusCode::METHOD_NOT_ALLOWED,
             Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Code::Encoding => StatusCode::UNSUPPORTED_MEDIA_TYPE,

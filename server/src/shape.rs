@@ -31,6 +31,9 @@ pub enum Kind {
     Map,
     /// An object.
     Object(&'static Fields),
+    /// An object of the table that its `type` names; without a type, of the first. A name that ends in `*` stands for all that
+    /// begin like it.
+    Tagged(&'static [(&'static str, &'static Fields)]),
     /// The first kind that fits in outline: text, list, object, number or flag.
     Either(&'static [Kind]),
 }
@@ -219,12 +222,40 @@ fn check(value: &mut Value, kind: Kind, path: &mut Path) -> Result<(), Refusal> 
             fields.check_object(object, path)?;
             true
         }
+        Kind::Tagged(tables) => {
+            let Value::Object(object) = value else { return Err(wrong(value, kind, path)) };
+            tagged(tables, object, path)?.check_object(object, path)?;
+            true
+        }
         Kind::Either(kinds) => match kinds.iter().find(|kind| kind.is_like(value)) {
             Some(kind) => return check(value, *kind, path),
             None => false,
         },
     };
     if fits { Ok(()) } else { Err(wrong(value, kind, path)) }
+}
+
+/// The table that an object's `type` names.
+fn tagged(
+    tables: &[(&str, &'static Fields)],
+    object: &Map<String, Value>,
+    path: &Path,
+) -> Result<&'static Fields, Refusal> {
+    let tag = object.get("type").filter(|tag| !tag.is_null());
+    let names = |name: &str, tag: &str| match name.strip_suffix('*') {
+        Some(begin) => tag.starts_with(begin),
+        None => name == tag,
+    };
+    let found = match tag {
+        None => tables.first(),
+        Some(tag) => tag.as_str().and_then(|tag| tables.iter().find(|(name, _)| names(name, tag))),
+    };
+    found.map(|(_, fields)| *fields).ok_or_else(|| {
+        let path = path.with("type");
+        let known = tables.iter().map(|(name, _)| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
+        let found = tag.map_or_else(String::new, shown);
+        Refusal::field(&path, format!("`{path}` must be one of {known}; found {found}"))
+    })
 }
 
 fn wrong(value: &Value, kind: Kind, path: &Path) -> Refusal {
@@ -276,7 +307,7 @@ impl Kind {
             Kind::Flag => value.is_boolean(),
             Kind::Whole(..) | Kind::Real(..) => value.is_number(),
             Kind::Only(json) => is_only(value, json),
-            Kind::Map | Kind::Object(_) => value.is_object(),
+            Kind::Map | Kind::Object(_) | Kind::Tagged(_) => value.is_object(),
             Kind::List(_) => value.is_array(),
             Kind::Either(kinds) => kinds.iter().any(|kind| kind.is_like(value)),
         }
@@ -304,7 +335,7 @@ impl Kind {
             Kind::Real(..) => "a number".to_owned(),
             Kind::Only(json) => format!("{json}, the only value supported"),
             Kind::List(inner) => format!("a list, each item {}", inner.words()),
-            Kind::Map | Kind::Object(_) => "an object".to_owned(),
+            Kind::Map | Kind::Object(_) | Kind::Tagged(_) => "an object".to_owned(),
             Kind::Either(kinds) => kinds.iter().map(|kind| kind.words()).collect::<Vec<_>>().join(", or "),
         }
     }
@@ -337,6 +368,9 @@ impl Kind {
             Kind::List(inner) => json!({ "type": "array", "items": inner.schema(named) }),
             Kind::Map => json!({ "type": "object" }),
             Kind::Object(fields) => fields.reference(named),
+            Kind::Tagged(tables) => {
+                json!({ "anyOf": tables.iter().map(|(_, fields)| fields.reference(named)).collect::<Vec<_>>() })
+            }
             Kind::Either(kinds) => {
                 json!({ "anyOf": kinds.iter().map(|kind| kind.schema(named)).collect::<Vec<_>>() })
             }
@@ -433,6 +467,26 @@ mod tests {
         assert_eq!(refused(json!({ "items": [{ "a": "x", "b": 1 }] })), "`items[0].b` is no field of this request");
         assert_eq!(refused(json!({ "stop": 5 })), "`stop` must be a text, or a list, each item a text; found 5");
         assert_eq!(refused(json!({ "stop": ["a", 5] })), "`stop[1]` must be a text; found 5");
+    }
+
+    #[test]
+    fn a_type_tells_the_table() {
+        const OTHER: Fields = Fields::open("Other", &[Field::required("type", Kind::Text, "")]);
+        const TYPED: Fields = Fields::strict("Typed", &[Field::required("type", Kind::Text, "")]);
+        const TABLE: Fields = Fields::strict(
+            "Table",
+            &[Field::new("item", Kind::Tagged(&[("a", &INNER), ("typed", &TYPED), ("other*", &OTHER)]), "")],
+        );
+        let item = |item: Value| TABLE.check(json!({ "item": item })).map_err(|refusal| refusal.message);
+        assert!(item(json!({ "a": "without a type it is the first" })).is_ok());
+        assert!(item(json!({ "type": "typed" })).is_ok());
+        assert!(item(json!({ "type": "other_2", "more": 1 })).is_ok());
+        assert_eq!(item(json!({ "type": "typed", "b": 1 })).unwrap_err(), "`item.b` is no field of this request");
+        assert_eq!(
+            item(json!({ "type": "typed2" })).unwrap_err(),
+            "`item.type` must be one of \"a\", \"typed\", \"other*\"; found \"typed2\""
+        );
+        assert!(item(json!({ "type": 5 })).unwrap_err().ends_with("found 5"));
     }
 
     #[test]

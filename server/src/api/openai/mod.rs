@@ -5,8 +5,17 @@ pub mod completions;
 
 pub mod fields;
 pub mod models;
+pub mod responses;
 
 use crate::http::route::Route;
 
 /// The paths of this API.
-pub const ROUTES: &[Route] = &[chat::ROUTE, completions::ROUTE, models::LIST, models::ONE];
+pub const ROUTES: &[Route] = &[
+    chat::ROUTE,
+    completions::ROUTE,
+    models::LIST,
+    models::ONE,
+    responses::ROUTE,
+    responses::stored::GET,
+    responses::stored::DELETE,
+];
