@@ -188,7 +188,7 @@ fn rows_30_to_32_nothing_to_answer_is_a_load() {
     bench.loads("/api/generate", &json!({ "keep_alive": -1 }), "load");
     bench.refused("/api/generate", &json!({ "raw": true, "prompt": "" }), 400, "prompt must not be empty");
     bench.refused("/api/chat", &json!({ "messages": [], "model": "other" }), 400, "`nano`");
-    bench.refused("/api/generate", &json!({ "options": { "num_ctx": 1 << 40 } }), 400, "`options.num_ctx`");
+    bench.refused("/api/generate", &json!({ "options": { "num_ctx": 1i64 << 40 } }), 400, "`options.num_ctx`");
 }
 
 #[test]
