@@ -15,7 +15,10 @@ pub fn user(text: &str) -> Value {
 
 /// The tools of [`CALLS`].
 fn tools() -> Value {
-    let tool = |name: &str, field: &str, kind: &str| json!({ "type": "function", "function": { "name": name, "parameters": { "type": "object", "properties": { field: { "type": kind } } } } });
+    let tool = |name: &str, field: &str, kind: &str| {
+        let parameters = json!({ "type": "object", "properties": { field: { "type": kind } } });
+        json!({ "type": "function", "function": { "name": name, "parameters": parameters } })
+    };
     json!([tool("say", "text", "string"), tool("add", "n", "integer")])
 }
 
