@@ -5,3 +5,4 @@ mod ollama;
 mod ollama_rows;
 mod ollama_wire;
 mod rig;
+mod transport;

@@ -309,7 +309,7 @@ fn check_fields(message: &Object, role: &str, path: &str) -> Result<(), Refusal>
         _ => true,
     };
     // An assistant's name is a label of frameworks that changes nothing.
-    let wrong = message.keys().find(|name| !belongs(name) && !(role == "assistant" && *name == "name"));
+    let wrong = message.keys().find(|name| !(belongs(name) || role == "assistant" && *name == "name"));
     match wrong {
         Some(name) => {
             let path = format!("{path}.{name}");
