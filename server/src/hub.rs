@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -97,6 +97,8 @@ struct Line {
     cancel: Cancel,
     notes: mpsc::UnboundedSender<Note>,
     unread: Arc<AtomicUsize>,
+    /// Whether the client took less than was written.
+    slow: Arc<AtomicBool>,
 }
 
 impl Line {
@@ -143,7 +145,7 @@ impl Hub {
     /// When the queue is full, the server is ending, or the prompt would be read too late.
     pub fn submit(self: &Arc<Self>, tag: Tag, job: Job) -> Result<Ticket, Refusal> {
         let (sender, notes) = mpsc::unbounded_channel();
-        let line = Line { cancel: Cancel::default(), notes: sender, unread: Arc::default() };
+        let line = Line { cancel: Cancel::default(), notes: sender, unread: Arc::default(), slow: Arc::default() };
         let ticket = Ticket {
             hub: self.clone(),
             number: tag.number,
@@ -241,9 +243,7 @@ impl Hub {
             };
             let made = match made {
                 Ok(outcome) if outcome.ended == Ended::Cancelled && over => Err(stopping()),
-                Ok(outcome)
-                    if outcome.ended == Ended::Cancelled && line.unread.load(Ordering::Relaxed) > MOST_UNREAD =>
-                {
+                Ok(outcome) if outcome.ended == Ended::Cancelled && line.slow.load(Ordering::Relaxed) => {
                     tracing::warn!(request = tag.id, "the client took less than was written: its reply was ended");
                     Err(Refusal::inference("the reply was not read: the connection is closed"))
                 }
@@ -274,6 +274,7 @@ impl Hub {
             _ => {}
         }
         if line.unread.fetch_add(piece.weight(), Ordering::Relaxed) > MOST_UNREAD {
+            line.slow.store(true, Ordering::Relaxed);
             line.cancel.cancel();
         }
         line.say(Note::Piece(piece));
