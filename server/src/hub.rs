@@ -286,7 +286,11 @@ impl Hub {
         if let Some(outcome) = outcome {
             self.board.spent(outcome.prefill, outcome.decode);
         }
-        self.board.ended(tag.number, |first| done_view(tag, &made, first));
+        self.board.ended(tag.number, |first| {
+            let done = done_view(tag, &made, first);
+            log(&done, made.as_ref().err());
+            done
+        });
         line.say(match made {
             Ok(outcome) => Note::Ended(outcome),
             Err(refusal) => Note::Failed(refusal),
@@ -328,6 +332,26 @@ fn done_view(tag: &Tag, made: &Result<Outcome, Refusal>, first: Option<Duration>
         prefill_rate: outcome.map_or(0.0, |outcome| rate(outcome.prompt, outcome.prefill)),
         decode_rate: outcome.map_or(0.0, |outcome| rate(outcome.output.saturating_sub(1), outcome.decode)),
     }
+}
+
+/// One line a request.
+fn log(done: &DoneView, refusal: Option<&Refusal>) {
+    let tenth = |number: f64| (number * 10.0).round() / 10.0;
+    tracing::info!(
+        request = done.id,
+        path = done.path,
+        ended = done.ended,
+        input = done.prompt_tokens,
+        cached = done.cached_tokens,
+        // There is no prefix cache yet: nothing can be found in it.
+        cache = "none",
+        output = done.output_tokens,
+        ttft_ms = done.ttft_ms.map(tenth),
+        prefill_rate = tenth(done.prefill_rate),
+        decode_rate = tenth(done.decode_rate),
+        why = refusal.filter(|refusal| refusal.code != Code::Cancelled).map(|refusal| refusal.message.as_str()),
+        "answered"
+    );
 }
 
 fn stopping() -> Refusal {
