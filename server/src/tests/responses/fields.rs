@@ -1,6 +1,6 @@
 //! Owns: tests of the fields of `/v1/responses`, of what a response repeats, and of refusals.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{PATH, ask, function, refused};
 use crate::tests::rig::Rig;
@@ -129,16 +129,28 @@ fn a_body_is_a_json_object() {
     assert_eq!(ask(&rig, json!({ "input": "hi" })).status, 200);
 }
 
-/// What a format or a strict tool asks for is what the engine is held to.
+/// A format is enforced, or refused with the words of what cannot be.
 #[test]
-fn formats_and_strict_tools_reach_the_engine() {
+fn a_format_is_enforced_or_refused() {
     let schema = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
-    for format in [
-        json!({ "type": "text" }),
-        json!({ "type": "json_object" }),
-        json!({ "type": "json_schema", "name": "x", "schema": schema, "strict": true }),
-    ] {
-        let reply = ask(&Rig::saying("{\"a\":1}"), json!({ "input": "hi", "text": { "format": format } }));
+    let named = |schema: Value| json!({ "type": "json_schema", "name": "x", "schema": schema, "strict": true });
+    let body = |format: &Value| json!({ "input": "hi", "text": { "format": format } });
+    for format in [json!({ "type": "text" }), json!({ "type": "json_object" }), named(schema)] {
+        let reply = ask(&Rig::saying("{\"a\":1}"), body(&format));
         assert_eq!((reply.status, &reply.json()["text"]["format"]), (200, &format));
     }
+    refused(body(&named(json!({ "type": "string", "pattern": "(" }))), "text.format");
+}
+
+/// Row 74: a strict tool's arguments are held to its schema, which must be one that they can be held to.
+#[test]
+fn a_strict_tool_is_enforced_or_refused() {
+    let tool = |schema: Value| {
+        json!({ "type": "function", "name": "f", "strict": true, "parameters": {
+            "type": "object", "properties": { "text": schema }, "required": ["text"], "additionalProperties": false } })
+    };
+    let body = |tool: Value| json!({ "input": "hi", "tools": [tool] });
+    let reply = ask(&Rig::saying("x"), body(tool(json!({ "type": "string" }))));
+    assert_eq!((reply.status, &reply.json()["tools"][0]["strict"]), (200, &json!(true)));
+    refused(body(tool(json!({ "type": "string", "pattern": "(" }))), "tools");
 }
