@@ -4,5 +4,6 @@ mod basics;
 mod ollama;
 mod ollama_rows;
 mod ollama_wire;
+mod responses;
 mod rig;
 mod transport;
