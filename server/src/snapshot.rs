@@ -148,6 +148,10 @@ pub struct Totals {
     pub decode: Duration,
     /// Requests that were cancelled.
     pub cancelled: u64,
+    /// Prompt tokens read, those of requests that still run too.
+    pub read_so_far: u64,
+    /// Tokens written, those of requests that still run too.
+    pub written_so_far: u64,
 }
 
 /// A request on its way.
@@ -216,7 +220,10 @@ impl Board {
 
     /// So much of its prompt is read.
     pub fn read(&self, number: u64, done: usize) {
-        self.change(number, |running| running.view.read_tokens = done);
+        let mut state = self.state.lock();
+        let Some(running) = state.running.get_mut(&number) else { return };
+        let before = std::mem::replace(&mut running.view.read_tokens, done);
+        state.totals.read_so_far += done.saturating_sub(before) as u64;
     }
 
     /// It brought a token.
@@ -227,7 +234,9 @@ impl Board {
         running.view.phase = Phase::Writing;
         running.view.output_tokens += 1;
         running.first_token.get_or_insert(now);
-        if let Some(last) = running.last_token.replace(now) {
+        let last = running.last_token.replace(now);
+        state.totals.written_so_far += 1;
+        if let Some(last) = last {
             state.gaps.push_back(now - last);
             if state.gaps.len() > GAPS {
                 state.gaps.pop_front();
@@ -323,6 +332,7 @@ mod tests {
         board.token(1);
         let running = &board.running()[0];
         assert_eq!((running.phase, running.read_tokens, running.output_tokens), (Phase::Writing, 5, 2));
+        assert_eq!((board.totals().read_so_far, board.totals().written_so_far), (5, 2));
         assert_eq!(board.gaps().count, 1);
         assert_eq!(board.idle(), Duration::ZERO);
         board.ended(1, |first| DoneView {
