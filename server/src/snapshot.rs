@@ -91,6 +91,8 @@ pub struct RunningView {
     pub read_tokens: usize,
     /// Tokens written.
     pub output_tokens: u32,
+    /// Most tokens that it asked for; none where it named no number.
+    pub max_tokens: Option<u32>,
     /// Seconds since it came.
     pub seconds: f64,
 }
@@ -199,7 +201,7 @@ impl Board {
     }
 
     /// A request came.
-    pub fn came(&self, number: u64, id: &str, path: &'static str, prompt_tokens: usize) {
+    pub fn came(&self, number: u64, id: &str, path: &'static str, prompt_tokens: usize, max_tokens: Option<u32>) {
         let view = RunningView {
             id: id.to_owned(),
             path,
@@ -207,6 +209,7 @@ impl Board {
             prompt_tokens,
             read_tokens: 0,
             output_tokens: 0,
+            max_tokens,
             seconds: 0.0,
         };
         let running = Running { view, since: Instant::now(), first_token: None, last_token: None };
@@ -324,7 +327,7 @@ mod tests {
     #[test]
     fn a_request_is_seen_from_its_coming_to_its_end() {
         let board = Board::new();
-        board.came(1, "req", "/api/chat", 5);
+        board.came(1, "req", "/api/chat", 5, Some(9));
         assert_eq!(board.running()[0].phase, Phase::Queued);
         board.began(1);
         board.read(1, 5);

@@ -39,7 +39,7 @@ test('a chat streams, and is the text of the script', async ({ page, server }) =
   await answered(page);
   assert.equal(await page.locator('.turn.model > .text').textContent(), scripted('[plain]'));
   assert.ok(lengths.size > 5, `it came in ${lengths.size} steps`);
-  assert.match(await page.locator('.turn.model .facts').textContent(), /^\d+ tokens · \d+(\.\d)? tok\/s · first after \d+\.\d s$/);
+  assert.match(await page.locator('.turn.model .facts').textContent(), /^\d+ tokens · \d+(\.\d)? tok\/s · first after \d+(\.\d)? m?s$/);
   assert.equal(await page.locator('#turns').getAttribute('aria-live'), 'polite');
 });
 
@@ -186,7 +186,7 @@ test('the keyboard is enough', async ({ page, server }) => {
     await page.keyboard.press('Tab');
     order.push(await focused());
   }
-  assert.deepEqual(order.filter((id) => id === id.toLowerCase()), ['to-chat', 'to-live', 'theme', 'ask', 'send', 'fresh', 'open-settings']);
+  assert.deepEqual(order.filter((id) => id === id.toLowerCase()), ['to-chat', 'to-live', 'theme', 'talk', 'ask', 'send', 'fresh', 'open-settings']);
   await page.keyboard.press('Enter');
   assert.equal(await page.locator('dialog#settings').isVisible(), true);
   await page.keyboard.press('Escape');

@@ -85,5 +85,5 @@ test('a pool is drawn layer by layer, memory part by part, rates as courses', as
   assert.match(await page.locator('#memory .sum').textContent(), /^8\.5 GiB of 16\.0 GiB/);
   await page.locator('.course').filter({ hasText: 'Hit rate' }).filter({ hasText: '90.0%' }).waitFor();
   await page.locator('.course').filter({ hasText: 'Disk' }).filter({ hasText: /MiB\/s/ }).waitFor();
-  await page.locator('.course').filter({ hasText: 'Device' }).filter({ hasText: /commands\/s/ }).waitFor();
+  await page.locator('.course').filter({ hasText: 'Device commands' }).filter({ hasText: /\d,\d{3}\/s/ }).waitFor();
 });

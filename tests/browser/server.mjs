@@ -51,6 +51,12 @@ export class Server {
     throw new Error('the server does not answer');
   }
 
+  /** A server that somebody else runs. */
+  static at(url) {
+    const server = new Server(Number(new URL(url).port), process.env.SS_API_KEY, null);
+    return Object.assign(server, { url: url.replace(/\/$/, '') });
+  }
+
   /** Ends it. */
   async stop() {
     if (this.child.exitCode !== null || this.child.signalCode !== null) return;

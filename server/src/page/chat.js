@@ -153,7 +153,7 @@ class Answer {
     if (this.ending === 'length') words.push('Cut off at the token limit');
     if (tokens) words.push(tokens === 1 ? '1 token' : `${tokens} tokens`);
     if (rate) words.push(`${rate.toFixed(rate < 10 ? 1 : 0)} tok/s`);
-    if (this.first) words.push(`first after ${((this.first - this.#sent) / 1000).toFixed(1)} s`);
+    if (this.first) words.push(`first after ${millis(this.first - this.#sent)}`);
     this.facts.textContent = words.join(' · ');
   }
 

@@ -5,10 +5,10 @@
 const NONE = '–';
 
 /** Bytes, as in `1.4 GiB`. */
-function bytes(count) {
+function bytes(amount) {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let unit = 0;
-  let value = count;
+  let value = amount;
   while (value >= 1024 && unit < units.length - 1) {
     value /= 1024;
     unit += 1;
@@ -16,9 +16,12 @@ function bytes(count) {
   return `${value >= 100 || unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
 }
 
+/** A whole number. */
+const count = (value) => value.toLocaleString('en');
+
 /** A number with few digits. */
 function few(value) {
-  if (value >= 100) return Math.round(value).toLocaleString('en');
+  if (value >= 100 || value === 0) return count(Math.round(value));
   return value.toFixed(1);
 }
 

@@ -15,21 +15,27 @@ const courses = {
   written: new Course('Written', perSecond),
   hits: new Course('Hit rate', (value) => `${(value * 100).toFixed(1)}%`),
   disk: new Course('Disk', (value) => `${bytes(value)}/s`),
-  device: new Course('Device', (value) => `${few(value)} commands/s`),
+  device: new Course('Device commands', (value) => `${few(value)}/s`),
 };
 byId('rates').append(...Object.values(courses).map((course) => course.node));
 
 /** The status before, and when it came. */
 let before = null;
+/** The rates measured last. */
+let latest = {};
 
 watching.readers.push((status, at) => {
-  const last = before;
-  before = { status, at };
-  const anew = !last || last.status.pid !== status.pid || last.status.started_at !== status.started_at;
-  if (anew) Object.values(courses).forEach((course) => course.clear());
-  // Between answers that lie far apart nothing is known of the course.
-  const rates = !anew && at - last.at < 5000 ? differences(last.status, status, (at - last.at) / 1000) : {};
-  showRates(status, rates);
+  const anew = !before || before.status.pid !== status.pid || before.status.started_at !== status.started_at;
+  const seconds = anew ? 0 : (at - before.at) / 1000;
+  let rates = latest;
+  // Between answers that lie close together chance rules, and of a time between answers far apart nothing is known.
+  if (anew || seconds >= 0.5) {
+    rates = !anew && seconds < 5 ? differences(before.status, status, seconds) : {};
+    if (anew) Object.values(courses).forEach((course) => course.clear());
+    showRates(status, rates);
+    before = { status, at };
+    latest = rates;
+  }
   if (byId('live-view').hidden) return;
   showNow(status, rates);
   showQueue(status);
@@ -39,7 +45,7 @@ watching.readers.push((status, at) => {
   showLast(status.requests);
   const { engine } = status;
   byId('about-server').textContent =
-    `slotstream ${status.version} · ${engine.backend} on ${engine.device} · arithmetic ${engine.arithmetic} · window ${status.window.toLocaleString('en')} tokens · up ${span(status.uptime_seconds)}`;
+    `slotstream ${status.version} · ${engine.backend} on ${engine.device} · arithmetic ${engine.arithmetic} · window ${count(status.window)} tokens · up ${span(status.uptime_seconds)}`;
 });
 
 /** How counters went in a time. */
@@ -70,7 +76,7 @@ function showRates(status, rates) {
   const wanted = engine.hits + engine.misses;
   const words = [];
   if (isScript(engine)) words.push('Replies are those of a script: there is no disk, no device and no pool to measure.');
-  if (wanted) words.push(`Since the start ${((100 * engine.hits) / wanted).toFixed(1)}% of ${wanted.toLocaleString('en')} experts wanted were in slots.`);
+  if (wanted) words.push(`Since the start ${((100 * engine.hits) / wanted).toFixed(1)}% of ${count(wanted)} experts wanted were in slots.`);
   if (engine.disk_bytes) words.push(`${bytes(engine.disk_bytes)} were read from disk, and ${few(engine.disk_wait_seconds)} s waited for them.`);
   replaceWords(byId('rates-note'), words.join(' '));
   byId('rates-note').hidden = !words.length;
@@ -85,26 +91,31 @@ function showNow(status, rates) {
     return;
   }
   const reading = running.phase === 'reading';
-  const share = running.prompt_tokens ? running.read_tokens / running.prompt_tokens : 0;
-  const head = make('p', 'phase', make('strong', '', PHASES[running.phase]), ` ${running.path}`);
-  const progress = make('progress', '');
-  progress.max = 1;
-  progress.value = reading ? share : 1;
-  progress.setAttribute('aria-label', 'Prompt read');
+  const rate = reading ? rates.read : rates.written;
   const facts = pairs([
-    ['Prompt', reading ? `${running.read_tokens} of ${running.prompt_tokens} tokens` : `${running.prompt_tokens} tokens`],
-    ['Written', reading ? NONE : `${running.output_tokens} tokens`],
-    ['Rate', (reading ? rates.read : rates.written) ? perSecond(reading ? rates.read : rates.written) : NONE],
-    ['Since', millis(running.seconds * 1000)],
+    ['Prompt', reading ? `${count(running.read_tokens)} of ${count(running.prompt_tokens)} tokens` : `${count(running.prompt_tokens)} tokens`],
+    ['Written', reading ? NONE : `${count(running.output_tokens)}${running.max_tokens ? ` of at most ${count(running.max_tokens)}` : ''} tokens`],
+    ['Rate', rate ? perSecond(rate) : NONE],
+    ['Time', millis(running.seconds * 1000)],
     ['Request', running.id],
   ]);
-  node.replaceChildren(head, progress, facts);
-  node.dataset.phase = running.phase;
+  const head = make('p', 'phase', make('strong', '', PHASES[running.phase]), ` ${running.path}`);
+  node.replaceChildren(head, ...progress(running, reading), facts);
+}
+
+/** How far a request is; of an answer without a limit nobody knows. */
+function progress(running, reading) {
+  const [done, of] = reading ? [running.read_tokens, running.prompt_tokens] : [running.output_tokens, running.max_tokens];
+  if (!of) return [];
+  const node = make('progress', '');
+  node.value = Math.min(1, done / of);
+  node.setAttribute('aria-label', reading ? 'Prompt read' : 'Written of the most that was asked for');
+  return [node];
 }
 
 function showQueue(status) {
   const waiting = status.running.filter((request) => request.phase === 'queued');
-  const words = waiting.length ? `${waiting.length} of ${status.queue_limit} places in the queue are taken:` : 'Nothing waits.';
+  const words = waiting.length ? `${waiting.length} of ${status.queue_limit} places in the queue ${waiting.length === 1 ? 'is' : 'are'} taken:` : 'Nothing waits.';
   const item = (request) => make('li', '', `${request.path}, ${request.prompt_tokens} prompt tokens, since ${millis(request.seconds * 1000)}`);
   byId('queue').replaceChildren(make('p', 'note', words), ...(waiting.length ? [make('ol', '', ...waiting.map(item))] : []));
 }
@@ -129,7 +140,7 @@ function showGaps(gaps) {
   if (!gaps.count) return node.replaceChildren(make('p', 'note', 'No two tokens were written yet.'));
   node.replaceChildren(
     make('p', 'sum', make('strong', '', millis(gaps.p99_ms)), ' is the 99th percentile'),
-    pairs([['Half are under', millis(gaps.p50_ms)], ['The longest', millis(gaps.most_ms)], ['Measured', `${gaps.count.toLocaleString('en')} gaps`]]),
+    pairs([['Half are under', millis(gaps.p50_ms)], ['The longest', millis(gaps.most_ms)], ['Measured', `${count(gaps.count)} gaps`]]),
   );
 }
 
@@ -137,19 +148,23 @@ function showPool(engine) {
   const node = byId('pool');
   if (!hasPool(engine)) return node.replaceChildren(make('p', 'note', 'This engine has no expert pool.'));
   const full = engine.layers.reduce((sum, layer) => sum + layer.resident, 0);
-  const words = make('p', 'sum', make('strong', '', `${engine.slots.toLocaleString('en')} slots`), ` for ${engine.experts.toLocaleString('en')} experts of ${engine.layers.length} layers; ${full.toLocaleString('en')} experts are in slots`);
-  const strip = make('div', 'strip', ...engine.layers.map(cell));
+  const words = make('p', 'sum', make('strong', '', `${count(engine.slots)} slots`), ` for ${count(engine.experts)} experts of ${engine.layers.length} layers; ${count(full)} experts are in slots`);
+  const most = Math.max(...engine.layers.map(share), 0);
+  const strip = make('div', 'strip', ...engine.layers.map((layer) => cell(layer, most)));
   strip.setAttribute('role', 'img');
-  strip.setAttribute('aria-label', `Share of experts in slots, layer by layer: ${engine.layers.map((layer) => `${layer.layer}: ${percent(layer)}`).join(', ')}`);
-  const ends = engine.layers.length ? make('p', 'ends', make('span', '', `layer ${engine.layers[0].layer}`), make('span', 'scale', 'none ', make('i', ''), ' all'), make('span', '', `layer ${engine.layers.at(-1).layer}`)) : '';
-  node.replaceChildren(words, strip, ends);
+  strip.setAttribute('aria-label', `Share of experts in slots, layer by layer: ${engine.layers.map((layer) => `${layer.layer}: ${percent(share(layer))}`).join(', ')}`);
+  const scale = make('span', 'scale', '0% ', make('i', ''), ` ${percent(most)}`);
+  const layer = (at) => make('span', '', engine.layers.length ? `layer ${engine.layers.at(at).layer}` : '');
+  node.replaceChildren(words, strip, make('p', 'ends', layer(0), scale, layer(-1)));
 }
 
-const percent = (layer) => `${layer.experts ? Math.round((100 * layer.resident) / layer.experts) : 0}%`;
+const share = (layer) => (layer.experts ? layer.resident / layer.experts : 0);
+const percent = (value) => `${Math.round(100 * value)}%`;
 
-function cell(layer) {
+/** A layer, as dark as its share is of the greatest. */
+function cell(layer, most) {
   const node = make('span', '');
-  node.style.setProperty('--share', percent(layer));
+  node.style.setProperty('--share', percent(most ? share(layer) / most : 0));
   node.title = `Layer ${layer.layer}: ${layer.resident} of ${layer.experts} experts in slots`;
   return node;
 }
@@ -157,9 +172,9 @@ function cell(layer) {
 const COLUMNS = [
   ['Path', (done) => done.path],
   ['End', (done) => ENDS[done.ended] ?? done.ended.replaceAll('_', ' ')],
-  ['Prompt', (done) => done.prompt_tokens.toLocaleString('en')],
-  ['Cached', (done) => done.cached_tokens.toLocaleString('en')],
-  ['Written', (done) => done.output_tokens.toLocaleString('en')],
+  ['Prompt', (done) => count(done.prompt_tokens)],
+  ['Cached', (done) => count(done.cached_tokens)],
+  ['Written', (done) => count(done.output_tokens)],
   ['First token', (done) => (done.ttft_ms === null ? NONE : millis(done.ttft_ms))],
   ['Reading', (done) => (done.prefill_rate ? perSecond(done.prefill_rate) : NONE)],
   ['Writing', (done) => (done.decode_rate ? perSecond(done.decode_rate) : NONE)],

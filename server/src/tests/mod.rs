@@ -1,4 +1,5 @@
 //! Owns: tests of the server as its clients see it: a real socket, real words, and replies of a script.
 
 mod basics;
+mod page;
 mod rig;
