@@ -40,8 +40,9 @@ test('the live view shows the request that runs, the one that waits, and those t
   const share = await page.locator('#now progress').evaluate((bar) => bar.value);
   assert.ok(share > 0 && share < 1, `${share}`);
   ends.pop()();
-  ends.push(server.ask('On. [slow]'));
-  await page.locator('#now').filter({ hasText: /Writing.*\/v1\/chat\/completions/ }).waitFor();
+  ends.push(server.ask('On. [slow]', { max_tokens: 2000 }));
+  await page.locator('#now').filter({ hasText: /Writing.*\/v1\/chat\/completions.*\d+ of at most 2,000 tokens/ }).waitFor();
+  assert.ok((await page.locator('#now progress').evaluate((bar) => bar.value)) < 1);
   ends.push(server.ask('Next. [plain]'));
   await page.locator('#queue').filter({ hasText: '1 of 32 places' }).waitFor();
   await page.locator('.course').filter({ hasText: 'Written' }).locator('dd').first().filter({ hasText: /^\d+(\.\d)? tok\/s$/ }).waitFor();

@@ -86,12 +86,12 @@ export class Server {
   }
 
   /** Asks as another client would; gives what ends it. */
-  ask(words) {
+  ask(words, more = {}) {
     const control = new AbortController();
     fetch(`${this.url}/v1/chat/completions`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', ...this.headers() },
-      body: JSON.stringify({ messages: [{ role: 'user', content: words }], stream: true }),
+      body: JSON.stringify({ messages: [{ role: 'user', content: words }], stream: true, ...more }),
       signal: control.signal,
     }).then((response) => response.text()).catch(() => {});
     return () => control.abort();
