@@ -164,7 +164,7 @@ impl Hub {
             return Err(Refusal::new(Code::Busy, format!("{most} {noun} already; try again in a moment")));
         }
         self.check_wait(&queue, job.prompt.len())?;
-        self.board.came(tag.number, &tag.id, tag.path, job.prompt.len());
+        self.board.came(tag.number, &tag.id, tag.path, job.prompt.len(), job.max_tokens);
         queue.waiting.push_back(Waiting { tag, job, line });
         drop(queue);
         self.wake.notify_all();

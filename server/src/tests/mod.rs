@@ -4,6 +4,7 @@ mod basics;
 mod ollama;
 mod ollama_rows;
 mod ollama_wire;
+mod page;
 mod responses;
 mod rig;
 mod transport;
