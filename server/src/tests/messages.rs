@@ -142,8 +142,16 @@ fn a_reply_says_why_it_ended() {
     };
     let limit = ended("word ", 50, json!({ "max_tokens": 3 }));
     assert_eq!((&limit["stop_reason"], &limit["usage"]["output_tokens"]), (&json!("max_tokens"), &json!(3)));
-    let room = ended("word ", 6000, json!({ "max_tokens": 100_000 }));
-    assert_eq!(room["stop_reason"], "model_context_window_exceeded");
+    // A prompt that leaves little room.
+    let long = |words: usize| json!([{ "role": "user", "content": "word ".repeat(words) }]);
+    let rig = Rig::saying("ok");
+    let fits = |words: &usize| {
+        let count = rig.post(COUNT, &json!({ "model": "nano", "messages": long(*words) })).json();
+        count["input_tokens"].as_u64().is_some_and(|tokens| (3000..4000).contains(&tokens))
+    };
+    let words = (1000..8000).step_by(500).find(fits).unwrap();
+    let room = ended("word ", 3000, json!({ "max_tokens": 100_000, "messages": long(words) }));
+    assert_eq!(room["stop_reason"], "model_context_window_exceeded", "{room}");
     let stop = ended("one, two, three", 1, json!({ "stop_sequences": ["zzz", ", th", ""] }));
     assert_eq!((&stop["stop_reason"], &stop["stop_sequence"]), (&json!("stop_sequence"), &json!(", th")));
     assert_eq!(stop["content"][0]["text"], "one, two");

@@ -168,8 +168,9 @@ fn a_streamed_reply_without_the_call_asked_for_has_no_end() {
 }
 
 fn writer(hidden: bool) -> Events {
-    let start = Start { request: "r".into(), model: MODEL.into(), created: 0, prompt_tokens: 5, call_wanted: false };
-    Events::new(Messages { asked: 5, window: 100, hidden }, start)
+    let start =
+        Start { request: "r".into(), model: MODEL.into(), created: 0, prompt_tokens: 5, room: 95, call_wanted: false };
+    Events::new(Messages { asked: 5, hidden }, start)
 }
 
 fn quiet(writer: &mut Events) -> Value {
