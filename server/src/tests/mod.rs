@@ -1,7 +1,14 @@
 //! Owns: tests of the server as its clients see it: a real socket, real words, and replies of a script.
 
 mod basics;
+mod chat_rows;
+mod chat_stream;
+mod completions;
+mod models;
 mod ollama;
 mod ollama_rows;
 mod ollama_wire;
+mod openai_wire;
+mod real;
 mod rig;
+mod seen;
