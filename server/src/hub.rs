@@ -249,6 +249,9 @@ impl Hub {
                 }
                 other => other,
             };
+            if made.as_ref().is_ok_and(|outcome| outcome.ended == Ended::Repeated) {
+                tracing::warn!(request = tag.id, "the reply went round in circles: it was ended");
+            }
             self.finish(&tag, &line, made);
         }
     }

@@ -9,7 +9,7 @@ use ss_text::{MAX_STOP_BYTES, MAX_STOPS, ReplyOptions, ToolSchemas};
 use crate::conversation::instruct;
 use crate::engine::{Job, Rules, Words};
 use crate::refusal::Refusal;
-use crate::request::{Generation, Input, Tool, ToolChoice};
+use crate::request::{Format, Generation, Input, Tool, ToolChoice};
 use crate::sampling::Column;
 
 /// A job with what its reply is told by.
@@ -95,6 +95,12 @@ pub fn prepare(generation: &Generation, words: &dyn Words) -> Result<Prepared, R
         parallel: generation.parallel,
         thinking,
     };
+    if shown && matches!(rules.format, Format::Regex(_) | Format::Grammar(_)) {
+        return Err(Refusal::field(
+            "response_format",
+            "`response_format` asks for a text of another form than calls: leave `tools` out, or ask for JSON",
+        ));
+    }
     let column = Column::of(thinking, shown);
     let rendered: Vec<_> = generation.tools.iter().map(Tool::rendered).collect();
     Ok(Prepared {
@@ -124,6 +130,17 @@ pub fn prepare(generation: &Generation, words: &dyn Words) -> Result<Prepared, R
 pub fn check_tools(generation: &Generation) -> Result<(), Refusal> {
     let mut names = std::collections::HashSet::new();
     for tool in &generation.tools {
+        // A call carries the name between tags, on a line of its own.
+        let name = &tool.name;
+        if name.is_empty() || name.trim() != name || name.contains(['<', '>', '\n', '\r']) {
+            let name: String = name.chars().take(40).collect();
+            return Err(Refusal::field(
+                "tools",
+                format!(
+                    "`tools` declares a function named {name:?}: a name is a text without spaces around it, `<`, `>` and line ends"
+                ),
+            ));
+        }
         if !names.insert(tool.name.as_str()) {
             return Err(Refusal::field("tools", format!("`tools` declares `{}` twice: names must differ", tool.name)));
         }

@@ -12,6 +12,7 @@ use ss_generate::{Ask, Chat, Constraint, Finish, IdLogprob, Summary, Told};
 use ss_grammar::{Grammar, Grammars, Options, ToolRule};
 use ss_model::Cancel;
 use ss_stream::Store;
+use ss_text::{Detokenizer, SpecialTokens};
 
 use crate::engine::{Ended, Engine, Facts, Job, Outcome, Piece, Rules, Token, Watch, Words};
 use crate::refusal::Refusal;
@@ -226,28 +227,36 @@ impl Teller<'_> {
     fn piece(&self, told: Told) -> Piece {
         match told {
             Told::Prefilled { done, total } => Piece::Reading { done, total },
-            Told::Prompt(tokens) => Piece::Prompt(
-                tokens.into_iter().map(|told| self.token(told.id, None, told.logprob, &told.top)).collect(),
-            ),
+            Told::Prompt(tokens) => {
+                // A character whose bytes lie in several tokens is the text of the last of them.
+                let mut written = Detokenizer::new(self.words.tokenizer(), SpecialTokens::Keep);
+                let tokens = tokens.into_iter();
+                let mut told: Vec<Token> =
+                    tokens.map(|told| self.token(told.id, written.push(told.id), told.logprob, &told.top)).collect();
+                if let Some(last) = told.last_mut() {
+                    last.text += &written.finish();
+                }
+                Piece::Prompt(told)
+            }
             Told::Token(told) => {
                 let logprob = told.logprob.filter(|_| self.wanted);
-                Piece::Token(self.token(told.id, Some(told.text), logprob, &told.top))
+                Piece::Token(self.token(told.id, told.text, logprob, &told.top))
             }
             Told::Reply(event) => Piece::Event(event),
         }
     }
 
-    fn token(&self, id: u32, text: Option<String>, logprob: Option<f32>, top: &[IdLogprob]) -> Token {
+    fn token(&self, id: u32, text: String, logprob: Option<f32>, top: &[IdLogprob]) -> Token {
         let shown = |id: u32| {
             let bytes = self.words.tokenizer().bytes_of(id).to_vec();
             (String::from_utf8_lossy(&bytes).into_owned(), bytes)
         };
-        let (own, bytes) = shown(id);
+        let (_, bytes) = shown(id);
         let top = top.iter().map(|&(id, logprob)| {
             let (text, bytes) = shown(id);
             (text, bytes, logprob)
         });
-        Token { id, text: text.unwrap_or(own), bytes, logprob, top: top.collect() }
+        Token { id, text, bytes, logprob, top: top.collect() }
     }
 }
 

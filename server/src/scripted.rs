@@ -186,7 +186,7 @@ impl Scripted {
     ) -> Result<Ended, Refusal> {
         let text = reply.text.repeat(reply.times.unwrap_or(1));
         let room = job.window.saturating_sub(job.prompt.len() as u32);
-        let limit = job.max_tokens.unwrap_or(room);
+        let limit = job.max_tokens.map_or(room, |most| most.min(room));
         for (at, (id, piece)) in self.tokens(&text)?.into_iter().enumerate() {
             if let Some((_, words)) = reply.fail.as_ref().filter(|(after, _)| *after == at) {
                 return Err(Refusal::inference(words.clone()));

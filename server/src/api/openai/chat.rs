@@ -32,30 +32,57 @@ pub const ROUTE: Route = Route {
 /// The fields of its body.
 pub const ROUTE_BODY: &Fields = &BODY;
 
-const PART: Fields = Fields::open(
-    "ContentPart",
+const TEXT_PART: Fields = Fields::strict(
+    "TextPart",
     &[
-        Field::required("type", Kind::Text, "`text` or `input_text`; pictures are refused."),
-        Field::new("text", Kind::Text, "The text."),
+        Field::required("type", Kind::Text, "`text`, `input_text` or `output_text`."),
+        Field::required("text", Kind::Text, "The text."),
+        Field::inert("annotations", Kind::List(&Kind::Anything)),
+        Field::inert("cache_control", Kind::Map),
     ],
 );
 
-const CONTENT: Kind = Kind::Either(&[Kind::Text, Kind::List(&Kind::Object(&PART))]);
+const REFUSAL_PART: Fields = Fields::strict(
+    "RefusalPart",
+    &[
+        Field::required("type", Kind::Text, "`refusal`: what the assistant said instead of an answer."),
+        Field::required("refusal", Kind::Text, "The text."),
+    ],
+);
 
-const CALLED: Fields = Fields::open(
+const PICTURE_PART: Fields =
+    Fields::open("PicturePart", &[Field::required("type", Kind::Text, "A picture, which is refused.")]);
+
+const CONTENT: Kind = Kind::Either(&[
+    Kind::Text,
+    Kind::List(&Kind::Tagged(&[
+        ("text", &TEXT_PART),
+        ("input_text", &TEXT_PART),
+        ("output_text", &TEXT_PART),
+        ("refusal", &REFUSAL_PART),
+        ("image_url", &PICTURE_PART),
+        ("image", &PICTURE_PART),
+        ("input_image", &PICTURE_PART),
+    ])),
+]);
+
+const CALLED: Fields = Fields::strict(
     "CalledFunction",
     &[
         Field::required("name", Kind::Text, "The function."),
         Field::new("arguments", Kind::Text, "Its arguments, a JSON object as text; empty is `{}`."),
+        Field::inert("provider_specific_fields", Kind::Map),
     ],
 );
 
-const TOOL_CALL: Fields = Fields::open(
+const TOOL_CALL: Fields = Fields::strict(
     "ToolCall",
     &[
         Field::new("id", Kind::Text, "The call's id."),
         Field::new("type", Kind::Only("\"function\""), "Its type."),
         Field::required("function", Kind::Object(&CALLED), "What was called."),
+        Field::inert("index", ANY_WHOLE),
+        Field::inert("provider_specific_fields", Kind::Map),
     ],
 );
 
@@ -179,7 +206,8 @@ async fn answer(call: Call) -> Result<Answer, Refusal> {
     let generation = generation(&fields, call.core.words.facts().window)?;
     let usage =
         fields.get("stream_options").and_then(Value::as_object).is_some_and(|options| flag(options, "include_usage"));
-    flow::reply(call, generation, Box::new(Chat { usage }), flag(&fields, "stream")).await
+    let chat = Chat { usage, logprobs: generation.logprobs.is_some() };
+    flow::reply(call, generation, Box::new(chat), flag(&fields, "stream")).await
 }
 
 /// The request as the server sees it.
@@ -231,23 +259,33 @@ fn choice(fields: &Object) -> ToolChoice {
 /// Whether the model thinks, by whichever of the fields says so; they must agree.
 fn thinking(fields: &Object) -> Result<Thinking, Refusal> {
     let kwargs = fields.get("chat_template_kwargs").and_then(Value::as_object);
-    let effort = text(fields, "reasoning_effort").or(kwargs.and_then(|kwargs| text(kwargs, "reasoning_effort")));
-    let effort: Option<Thinking> = effort
-        .map(str::parse)
-        .transpose()
-        .map_err(|error| Refusal::field("reasoning_effort", format!("`reasoning_effort`: {error}")))?;
-    let flags = [fields.get("think"), kwargs.and_then(|kwargs| kwargs.get("enable_thinking"))];
-    let mut asked = effort;
-    for flag in flags.into_iter().flatten().filter_map(Value::as_bool) {
+    let effort = |object: Option<&Object>, path: &str| -> Result<Option<Thinking>, Refusal> {
+        let label = object.and_then(|object| text(object, "reasoning_effort"));
+        let parsed: Result<Option<Thinking>, _> = label.map(str::parse).transpose();
+        parsed.map_err(|error| Refusal::field(path, format!("`{path}`: {error}")))
+    };
+    let contradiction = |field: &str, other: &str| {
+        Refusal::field(field, format!("`{field}` and `{other}` contradict each other: send one of them"))
+    };
+    const EFFORT: &str = "reasoning_effort";
+    const INNER: &str = "chat_template_kwargs.reasoning_effort";
+    let mut asked = effort(Some(fields), EFFORT)?.map(|thinking| (thinking, EFFORT));
+    if let Some(inner) = effort(kwargs, INNER)? {
         match asked {
-            Some(thinking) if thinking.is_on() != flag => {
-                return Err(Refusal::field("reasoning_effort", "`think` and `reasoning_effort` contradict each other"));
-            }
-            Some(_) => {}
-            None => asked = Some(if flag { Thinking::On(None) } else { Thinking::Off }),
+            Some((thinking, by)) if thinking != inner => return Err(contradiction(INNER, by)),
+            _ => asked = Some((inner, INNER)),
         }
     }
-    Ok(asked.unwrap_or_default())
+    let enable = kwargs.and_then(|kwargs| kwargs.get("enable_thinking"));
+    for (flag, name) in [(fields.get("think"), "think"), (enable, "chat_template_kwargs.enable_thinking")] {
+        let Some(on) = flag.and_then(Value::as_bool) else { continue };
+        match asked {
+            Some((thinking, by)) if thinking.is_on() != on => return Err(contradiction(by, name)),
+            Some(_) => {}
+            None => asked = Some((if on { Thinking::On(None) } else { Thinking::Off }, name)),
+        }
+    }
+    Ok(asked.map(|(thinking, _)| thinking).unwrap_or_default())
 }
 
 /// The conversation.
@@ -339,21 +377,9 @@ fn content(message: &Object, path: &str) -> Result<Option<String>, Refusal> {
             for (index, part) in parts.iter().enumerate() {
                 let path = format!("{path}.content[{index}]");
                 match part["type"].as_str().unwrap_or_default() {
-                    "text" | "input_text" | "output_text" => match part["text"].as_str() {
-                        Some(text) => joined += text,
-                        None => {
-                            return Err(Refusal::field(&path, format!("`{path}.text` is missing: it must be a text")));
-                        }
-                    },
-                    "image_url" | "image" | "input_image" => return Err(common::no_pictures(&path)),
-                    "refusal" => {}
-                    other => {
-                        let other: String = other.chars().take(40).collect();
-                        return Err(Refusal::field(
-                            &path,
-                            format!("`{path}.type` is `{other}`: only `text` parts are read"),
-                        ));
-                    }
+                    "text" | "input_text" | "output_text" => joined += part["text"].as_str().unwrap_or_default(),
+                    "refusal" => joined += part["refusal"].as_str().unwrap_or_default(),
+                    _ => return Err(common::no_pictures(&path)),
                 }
             }
             Ok(Some(joined))
@@ -366,6 +392,7 @@ fn content(message: &Object, path: &str) -> Result<Option<String>, Refusal> {
 /// The forms of a reply.
 struct Chat {
     usage: bool,
+    logprobs: bool,
 }
 
 /// Why a reply ended, as OpenAI says it.
@@ -391,9 +418,8 @@ impl Dialect for Chat {
         if !calls.is_empty() {
             message["tool_calls"] = json!(calls);
         }
-        let wanted = tokens.iter().any(|token| token.logprob.is_some());
         let logprobs =
-            if wanted { json!({ "content": fields::logprobs(&tokens), "refusal": null }) } else { Value::Null };
+            if self.logprobs { json!({ "content": fields::logprobs(&tokens), "refusal": null }) } else { Value::Null };
         Ok(json!({
             "id": fresh_id("chatcmpl-"),
             "object": "chat.completion",

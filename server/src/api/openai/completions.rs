@@ -226,11 +226,12 @@ fn logprobs(all: &[&Token], first: usize) -> (Value, usize) {
     let top = |token: &&Token| match token.logprob {
         None => Value::Null,
         Some(_) => {
-            let pairs = token
-                .top
-                .iter()
-                .map(|(_, bytes, logprob)| (String::from_utf8_lossy(bytes).into_owned(), json!(logprob)));
-            Value::Object(pairs.collect::<Map<_, _>>())
+            // Two tokens that are no whole text may look alike: the likelier one, which comes first, is told.
+            let mut pairs = Map::new();
+            for (_, bytes, logprob) in &token.top {
+                pairs.entry(String::from_utf8_lossy(bytes).into_owned()).or_insert_with(|| json!(logprob));
+            }
+            Value::Object(pairs)
         }
     };
     let told = json!({

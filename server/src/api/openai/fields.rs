@@ -73,16 +73,24 @@ pub fn format(fields: &Object) -> Result<Format, Refusal> {
         let path = format!("response_format.{name}");
         Refusal::field(&path, format!("`{path}` is missing: the type of `response_format` asks for it"))
     };
-    match text(format, "type") {
-        Some("json_object") => Ok(Format::Json),
-        Some("json_schema") => {
+    let kind = text(format, "type").unwrap_or_default();
+    if let Some(stray) =
+        ["json_schema", "regex", "grammar"].iter().find(|name| **name != kind && format.contains_key(**name))
+    {
+        let path = format!("response_format.{stray}");
+        return Err(Refusal::field(
+            &path,
+            format!("`{path}` needs the type `{stray}`, but the type of `response_format` is `{kind}`"),
+        ));
+    }
+    match kind {
+        "json_object" => Ok(Format::Json),
+        "json_schema" => {
             let schema = format.get("json_schema").and_then(Value::as_object).ok_or_else(|| missing("json_schema"))?;
             Ok(schema.get("schema").map_or(Format::Json, |schema| Format::Schema(schema.clone())))
         }
-        Some("regex") => {
-            text(format, "regex").map(|regex| Format::Regex(regex.to_owned())).ok_or_else(|| missing("regex"))
-        }
-        Some("grammar") => {
+        "regex" => text(format, "regex").map(|regex| Format::Regex(regex.to_owned())).ok_or_else(|| missing("regex")),
+        "grammar" => {
             text(format, "grammar").map(|text| Format::Grammar(text.to_owned())).ok_or_else(|| missing("grammar"))
         }
         _ => Ok(Format::Text),
