@@ -148,6 +148,8 @@ pub struct Totals {
     pub decode: Duration,
     /// Requests that were cancelled.
     pub cancelled: u64,
+    /// Fields of bodies that were left out of account.
+    pub ignored: u64,
 }
 
 /// A request on its way.
@@ -261,6 +263,11 @@ impl Board {
     /// A path was answered.
     pub fn answered(&self, path: &'static str, status: u16) {
         *self.state.lock().totals.requests.entry((path, status)).or_default() += 1;
+    }
+
+    /// Fields of a body were left out of account.
+    pub fn ignored(&self, fields: u64) {
+        self.state.lock().totals.ignored += fields;
     }
 
     /// Requests that run or wait, the oldest first.
