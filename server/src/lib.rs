@@ -18,6 +18,7 @@ pub mod real;
 pub mod refusal;
 pub mod request;
 pub mod sampling;
+pub mod schema;
 pub mod scripted;
 pub mod shape;
 pub mod snapshot;

@@ -1,10 +1,10 @@
-//! Owns: what a JSON body may hold: kinds of values, tables of fields, the check of a body against them, and the JSON Schema
-//! that the API's description shows. Both follow from the same tables (server.md sections 1.5 and 2).
+//! Owns: what a JSON body may hold: kinds of values, tables of fields, and the check of a body against them (server.md sections
+//! 1.5 and 2). The API's description follows from the same tables (`schema`).
 //! Refuses: unknown fields, wrong types and unsupported values, by name.
 //! Invariants: after a check, a field that was `null` is gone, and every other has its kind; the check's time is linear in
 //! the body; what the description says is what the check does.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::refusal::Refusal;
 
@@ -29,6 +29,8 @@ pub enum Kind {
     List(&'static Kind),
     /// An object with any fields.
     Map,
+    /// An object whose names are ids of tokens, with a value of this kind for each.
+    ByToken(&'static Kind),
     /// An object.
     Object(&'static Fields),
     /// An object of the table that its `type` names; without a type, of the first. A name that ends in `*` stands for all that
@@ -122,11 +124,20 @@ impl Fields {
     /// # Errors
     /// Names the first field that is wrong.
     pub fn check(&self, value: Value) -> Result<Map<String, Value>, Refusal> {
+        self.check_telling(value).map(|(object, _)| object)
+    }
+
+    /// As [`Fields::check`], with the paths of fields that were left out of account, the first of them.
+    ///
+    /// # Errors
+    /// As [`Fields::check`].
+    pub fn check_telling(&self, value: Value) -> Result<(Map<String, Value>, Vec<String>), Refusal> {
         let Value::Object(mut object) = value else {
             return Err(Refusal::field("body", "the body must be a JSON object"));
         };
-        self.check_object(&mut object, &mut Path::default())?;
-        Ok(object)
+        let mut path = Path::default();
+        self.check_object(&mut object, &mut path)?;
+        Ok((object, path.ignored))
     }
 
     /// Names of fields that this table does not have, in the order sent.
@@ -143,7 +154,7 @@ impl Fields {
         for (name, value) in object.iter_mut() {
             match (self.find(name), self.others) {
                 (Some(field), _) => path.within(name, |path| check(value, field.kind, path))?,
-                (None, Others::Ignored) => {}
+                (None, Others::Ignored) => path.ignore(name),
                 (None, Others::Refused) => {
                     let path = path.with(name);
                     let near = self.nearest(name).map_or(String::new(), |near| format!("; did you mean `{near}`?"));
@@ -172,30 +183,43 @@ impl Fields {
     }
 }
 
-/// Where in a body a value lies.
+/// Where in a body a value lies, and what was left out of account on the way there.
 #[derive(Default)]
-struct Path(String);
+struct Path {
+    text: String,
+    ignored: Vec<String>,
+}
+
+/// Most fields left out of account that are told.
+const MOST_IGNORED: usize = 16;
 
 impl Path {
     fn with(&self, name: &str) -> String {
         // A name is a client's text: it is shown, but not at any length.
         let name: String = name.chars().take(64).filter(|c| !c.is_control()).collect();
-        if self.0.is_empty() { name } else { format!("{}.{name}", self.0) }
+        if self.text.is_empty() { name } else { format!("{}.{name}", self.text) }
+    }
+
+    fn ignore(&mut self, name: &str) {
+        if self.ignored.len() < MOST_IGNORED {
+            let path = self.with(name);
+            self.ignored.push(path);
+        }
     }
 
     fn within<T>(&mut self, name: &str, work: impl FnOnce(&mut Path) -> T) -> T {
-        let length = self.0.len();
-        self.0 = self.with(name);
+        let length = self.text.len();
+        self.text = self.with(name);
         let done = work(self);
-        self.0.truncate(length);
+        self.text.truncate(length);
         done
     }
 
     fn at<T>(&mut self, index: usize, work: impl FnOnce(&mut Path) -> T) -> T {
-        let length = self.0.len();
-        self.0 += &format!("[{index}]");
+        let length = self.text.len();
+        self.text += &format!("[{index}]");
         let done = work(self);
-        self.0.truncate(length);
+        self.text.truncate(length);
         done
     }
 }
@@ -217,6 +241,17 @@ fn check(value: &mut Value, kind: Kind, path: &mut Path) -> Result<(), Refusal> 
             }
             true
         }
+        Kind::ByToken(inner) => {
+            let Value::Object(object) = value else { return Err(wrong(value, kind, path)) };
+            for (name, value) in object.iter_mut() {
+                if token_id(name).is_none() {
+                    let path = path.with(name);
+                    return Err(Refusal::field(&path, format!("`{path}` must be a token's id")));
+                }
+                path.within(name, |path| check(value, *inner, path))?;
+            }
+            true
+        }
         Kind::Object(fields) => {
             let Value::Object(object) = value else { return Err(wrong(value, kind, path)) };
             fields.check_object(object, path)?;
@@ -233,6 +268,12 @@ fn check(value: &mut Value, kind: Kind, path: &mut Path) -> Result<(), Refusal> 
         },
     };
     if fits { Ok(()) } else { Err(wrong(value, kind, path)) }
+}
+
+/// The id that a name is: at most ten digits, and nothing else.
+pub fn token_id(name: &str) -> Option<u32> {
+    let plain = name.len() <= 10 && name.bytes().all(|byte| byte.is_ascii_digit());
+    name.parse().ok().filter(|_| plain)
 }
 
 /// The table that an object's `type` names.
@@ -259,7 +300,7 @@ fn tagged(
 }
 
 fn wrong(value: &Value, kind: Kind, path: &Path) -> Refusal {
-    let (path, expected, found) = (&path.0, kind.words(), shown(value));
+    let (path, expected, found) = (&path.text, kind.words(), shown(value));
     Refusal::field(path, format!("`{path}` must be {expected}; found {found}"))
 }
 
@@ -287,7 +328,7 @@ pub fn whole(value: &Value) -> Option<i128> {
 
 /// A number that is finite as 32 bits.
 pub fn real(value: &Value) -> Option<f64> {
-    value.as_number()?.as_f64().filter(|number| (*number as f32).is_finite())
+    value.as_number()?.as_f64().filter(|number| number.abs() <= f64::from(f32::MAX))
 }
 
 fn is_only(value: &Value, json: &str) -> bool {
@@ -307,7 +348,7 @@ impl Kind {
             Kind::Flag => value.is_boolean(),
             Kind::Whole(..) | Kind::Real(..) => value.is_number(),
             Kind::Only(json) => is_only(value, json),
-            Kind::Map | Kind::Object(_) | Kind::Tagged(_) => value.is_object(),
+            Kind::Map | Kind::ByToken(_) | Kind::Object(_) | Kind::Tagged(_) => value.is_object(),
             Kind::List(_) => value.is_array(),
             Kind::Either(kinds) => kinds.iter().any(|kind| kind.is_like(value)),
         }
@@ -336,87 +377,16 @@ impl Kind {
             Kind::Only(json) => format!("{json}, the only value supported"),
             Kind::List(inner) => format!("a list, each item {}", inner.words()),
             Kind::Map | Kind::Object(_) | Kind::Tagged(_) => "an object".to_owned(),
+            Kind::ByToken(inner) => format!("an object of token ids, each with {}", inner.words()),
             Kind::Either(kinds) => kinds.iter().map(|kind| kind.words()).collect::<Vec<_>>().join(", or "),
         }
-    }
-
-    /// The kind as JSON Schema; tables with names go to `named` once and are referred to.
-    pub fn schema(self, named: &mut Map<String, Value>) -> Value {
-        match self {
-            Kind::Anything => json!({}),
-            Kind::Text => json!({ "type": "string" }),
-            Kind::Choice(words) => json!({ "type": "string", "enum": words }),
-            Kind::Flag => json!({ "type": "boolean" }),
-            Kind::Whole(least, most) => {
-                let mut schema = json!({ "type": "integer" });
-                if let Ok(least) = i64::try_from(least) {
-                    schema["minimum"] = json!(least);
-                }
-                if let Ok(most) = u64::try_from(most) {
-                    schema["maximum"] = json!(most);
-                }
-                schema
-            }
-            Kind::Real(least, most) => {
-                let mut schema = json!({ "type": "number" });
-                // Numbers that are finite as 32 bits.
-                schema["minimum"] = json!(least.max(f64::from(f32::MIN)));
-                schema["maximum"] = json!(most.min(f64::from(f32::MAX)));
-                schema
-            }
-            Kind::Only(json) => json!({ "enum": [serde_json::from_str::<Value>(json).unwrap_or_default()] }),
-            Kind::List(inner) => json!({ "type": "array", "items": inner.schema(named) }),
-            Kind::Map => json!({ "type": "object" }),
-            Kind::Object(fields) => fields.reference(named),
-            Kind::Tagged(tables) => {
-                json!({ "anyOf": tables.iter().map(|(_, fields)| fields.reference(named)).collect::<Vec<_>>() })
-            }
-            Kind::Either(kinds) => {
-                json!({ "anyOf": kinds.iter().map(|kind| kind.schema(named)).collect::<Vec<_>>() })
-            }
-        }
-    }
-}
-
-impl Fields {
-    fn reference(&self, named: &mut Map<String, Value>) -> Value {
-        let reference = json!({ "$ref": format!("#/components/schemas/{}", self.name) });
-        if !named.contains_key(self.name) {
-            // The place is taken first: a table may hold itself.
-            named.insert(self.name.to_owned(), Value::Null);
-            let schema = self.schema(named);
-            named.insert(self.name.to_owned(), schema);
-        }
-        reference
-    }
-
-    fn schema(&self, named: &mut Map<String, Value>) -> Value {
-        let mut properties = Map::new();
-        for field in self.fields {
-            let mut schema = field.kind.schema(named);
-            if !field.required {
-                schema = json!({ "anyOf": [schema, { "type": "null" }] });
-            }
-            if !field.about.is_empty() {
-                schema["description"] = json!(field.about);
-            }
-            properties.insert(field.name.to_owned(), schema);
-        }
-        let required: Vec<&str> = self.fields.iter().filter(|field| field.required).map(|field| field.name).collect();
-        let mut schema = json!({ "type": "object", "properties": properties });
-        if !required.is_empty() {
-            schema["required"] = json!(required);
-        }
-        if self.others == Others::Refused {
-            schema["additionalProperties"] = json!(false);
-        }
-        schema
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     const INNER: Fields = Fields::strict("Inner", &[Field::required("a", Kind::Text, "")]);
     const OUTER: Fields = Fields::strict(
@@ -490,11 +460,22 @@ mod tests {
     }
 
     #[test]
-    fn the_description_names_the_tables_once() {
-        let mut named = Map::new();
-        let schema = Kind::Object(&OUTER).schema(&mut named);
-        assert_eq!(schema, json!({ "$ref": "#/components/schemas/Outer" }));
-        assert_eq!(named["Inner"]["required"], json!(["a"]));
-        assert_eq!(named["Outer"]["additionalProperties"], json!(false));
+    fn names_may_be_ids_of_tokens() {
+        const BIASED: Fields =
+            Fields::strict("Biased", &[Field::new("bias", Kind::ByToken(&Kind::Real(-1.0, 1.0)), "")]);
+        let bias = |bias: Value| BIASED.check(json!({ "bias": bias })).map_err(|refusal| refusal.message);
+        assert!(bias(json!({ "5": 0.5, "4294967295": -1 })).is_ok());
+        for name in ["", "x", "+5", "-1", "4294967296", "00000000005"] {
+            assert_eq!(bias(json!({ name: 0 })).unwrap_err(), format!("`bias.{name}` must be a token's id"));
+        }
+        assert_eq!(bias(json!({ "5": 2 })).unwrap_err(), "`bias.5` must be a number from -1 to 1; found 2");
+    }
+
+    #[test]
+    fn what_is_left_out_of_account_is_told_by_its_path() {
+        const LOOSE: Fields = Fields::open("Loose", &[Field::new("inner", Kind::List(&Kind::Object(&DEEP)), "")]);
+        const DEEP: Fields = Fields::open("Deep", &[]);
+        let (_, ignored) = LOOSE.check_telling(json!({ "a": 1, "b": null, "inner": [{}, { "c": 1 }] })).unwrap();
+        assert_eq!(ignored, ["a", "inner[1].c"]);
     }
 }

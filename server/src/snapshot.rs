@@ -154,6 +154,8 @@ pub struct Totals {
     pub read_so_far: u64,
     /// Tokens written, those of requests that still run too.
     pub written_so_far: u64,
+    /// Fields of bodies that were left out of account.
+    pub ignored: u64,
 }
 
 /// A request on its way.
@@ -273,6 +275,11 @@ impl Board {
     /// A path was answered.
     pub fn answered(&self, path: &'static str, status: u16) {
         *self.state.lock().totals.requests.entry((path, status)).or_default() += 1;
+    }
+
+    /// Fields of a body were left out of account.
+    pub fn ignored(&self, fields: u64) {
+        self.state.lock().totals.ignored += fields;
     }
 
     /// Requests that run or wait, the oldest first.

@@ -50,6 +50,12 @@ pub fn answer(call: &Call) -> Answer {
     );
     page.put("ss_output_tokens_total", Sort::Counter, "Tokens written.", totals.output_tokens);
     page.put("ss_cancelled_total", Sort::Counter, "Requests that were cancelled.", totals.cancelled);
+    page.put(
+        "ss_ignored_fields_total",
+        Sort::Counter,
+        "Fields of bodies that were left out of account, at most 16 a body.",
+        totals.ignored,
+    );
     page.put("ss_prefill_seconds_total", Sort::Counter, "Time of reading prompts.", totals.prefill.as_secs_f64());
     page.put("ss_decode_seconds_total", Sort::Counter, "Time of writing replies.", totals.decode.as_secs_f64());
     page.put(

@@ -66,7 +66,12 @@ impl Call {
     /// # Errors
     /// Names what is wrong.
     pub fn fields(&self, table: &Fields) -> Result<Map<String, Value>, Refusal> {
-        table.check(body::json(&self.body)?)
+        let (fields, ignored) = table.check_telling(body::json(&self.body)?)?;
+        if !ignored.is_empty() {
+            self.app.board.ignored(ignored.len() as u64);
+            tracing::debug!(request = self.tag.id, fields = ignored.join(", "), "fields were left out of account");
+        }
+        Ok(fields)
     }
 }
 

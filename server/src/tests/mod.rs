@@ -4,6 +4,7 @@ mod basics;
 mod chat_rows;
 mod chat_stream;
 mod completions;
+mod fuzz;
 mod messages;
 mod messages_stream;
 mod messages_turns;

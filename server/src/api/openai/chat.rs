@@ -217,7 +217,7 @@ async fn answer(call: Call) -> Result<Answer, Refusal> {
 pub fn generation(fields: &Object, window: u32) -> Result<Generation, Refusal> {
     let mut generation = Generation::new(Input::Chat(messages(fields)?));
     generation.sampling = sampling(fields, "repetition_penalty");
-    generation.sampling.logit_bias = fields::bias(fields)?;
+    generation.sampling.logit_bias = fields::bias(fields);
     generation.max_tokens = tokens(fields, "max_completion_tokens").or(tokens(fields, "max_tokens"));
     generation.stops = texts(fields, "stop");
     generation.format = fields::format(fields)?;

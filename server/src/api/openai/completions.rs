@@ -110,7 +110,7 @@ async fn answer(call: Call) -> Result<Answer, Refusal> {
 
 fn set(generation: &mut Generation, fields: &Object, echo: bool) -> Result<(), Refusal> {
     generation.sampling = sampling(fields, "repetition_penalty");
-    generation.sampling.logit_bias = fields::bias(fields)?;
+    generation.sampling.logit_bias = fields::bias(fields);
     generation.stops = texts(fields, "stop");
     generation.max_tokens = Some(tokens(fields, "max_tokens").unwrap_or(DEFAULT_TOKENS));
     generation.logprobs = number(fields, "logprobs").and_then(|top| u8::try_from(top).ok());

@@ -6,7 +6,7 @@ use crate::api::common::{Object, text};
 use crate::engine::{Outcome, Token};
 use crate::refusal::Refusal;
 use crate::request::{Format, Tool};
-use crate::shape::{Field, Fields, Kind};
+use crate::shape::{Field, Fields, Kind, real, token_id};
 
 /// Most tokens of a reply.
 pub const POSITIVE: Kind = Kind::Whole(1, i128::MAX);
@@ -15,7 +15,7 @@ pub const PENALTY: Kind = Kind::Real(-2.0, 2.0);
 /// How many alternatives of a token are told.
 pub const TOP: Kind = Kind::Whole(0, 20);
 /// Ids with what is added to them.
-pub const BIAS: Kind = Kind::Map;
+pub const BIAS: Kind = Kind::ByToken(&Kind::Real(-100.0, 100.0));
 
 /// What is told of the end of a stream.
 pub const STREAM_OPTIONS: Fields = Fields::strict(
@@ -111,21 +111,9 @@ pub fn tool(function: &Object) -> Tool {
 }
 
 /// Ids with what is added to their logits.
-///
-/// # Errors
-/// Names an id or a value that is none.
-pub fn bias(fields: &Object) -> Result<Vec<(u32, f32)>, Refusal> {
+pub fn bias(fields: &Object) -> Vec<(u32, f32)> {
     let pairs = fields.get("logit_bias").and_then(Value::as_object).into_iter().flatten();
-    pairs
-        .map(|(id, add)| {
-            let path = format!("logit_bias.{}", id.chars().take(32).collect::<String>());
-            let id = id.parse().map_err(|_| Refusal::field(&path, format!("`{path}` must be a token's id")))?;
-            match crate::shape::real(add).filter(|add| (-100.0..=100.0).contains(add)) {
-                Some(add) => Ok((id, add as f32)),
-                None => Err(Refusal::field(&path, format!("`{path}` must be a number from -100 to 100; found {add}"))),
-            }
-        })
-        .collect()
+    pairs.filter_map(|(id, add)| Some((token_id(id)?, real(add)? as f32))).collect()
 }
 
 /// Tokens used, as chat completions and completions tell it.
