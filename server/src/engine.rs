@@ -31,11 +31,10 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Whether they forbid anything.
+    /// Whether they forbid anything. Where tools are shown, a call is held to the form of calls and to a declared name from its
+    /// opening tag on, whoever chose it: a call that is none would fail the reply.
     pub fn bind(&self) -> bool {
-        self.format != Format::Text
-            || matches!(self.choice, ToolChoice::Required | ToolChoice::Named(_))
-            || self.tools.iter().any(|tool| tool.strict)
+        self.format != Format::Text || !self.tools.is_empty()
     }
 }
 
