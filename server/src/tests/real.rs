@@ -317,7 +317,8 @@ fn what_cannot_be_held_to_is_refused_by_its_keyword() {
 
 #[test]
 fn clients_are_answered_by_the_model_too() {
-    for client in ["openai-python-3.57.0", "lm-eval-0.4.13-completions", "lm-eval-0.4.13-chat"] {
+    // Clients that offer tools are left to a script: the small model calls what it was trained to, offered or not.
+    for client in ["lm-eval-0.4.13-completions", "lm-eval-0.4.13-chat"] {
         replay(client, &RIG);
     }
 }

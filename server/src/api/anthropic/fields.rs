@@ -259,7 +259,7 @@ pub fn thinking(fields: &Object) -> Result<Thinking, Refusal> {
         Some("enabled") => {
             match needed(number(thinking, "budget_tokens"), "thinking", "budget_tokens", "a positive whole number")? {
                 ..4096 => "low",
-                ..16384 => "medium",
+                4096..16384 => "medium",
                 _ => "high",
             }
         }
