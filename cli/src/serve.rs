@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ss_checkpoint::Checkpoint;
 use ss_generate::Words;
-use ss_server::app::{App, Core, Settings};
+use ss_server::app::{App, Core, Settings, Times};
 use ss_server::engine::Engine;
 use ss_server::http::gate::Gate;
 use ss_server::http::serve::{Stop, claim};
@@ -80,6 +80,7 @@ fn settings(args: &ServeArgs, port: u16) -> Result<Settings> {
         connections: args.limits.connections as usize,
         drain: Duration::from_secs(args.limits.drain_seconds.into()),
         log_prompts: args.log.log_prompts,
+        times: Times::default(),
     })
 }
 

@@ -27,8 +27,34 @@ pub struct Settings {
     pub connections: usize,
     /// How long streams may go on after the first signal.
     pub drain: Duration,
-    /// Whether prompts and replies are logged.
+    /// Whether prompts are logged.
     pub log_prompts: bool,
+    /// How long is waited for clients.
+    pub times: Times,
+}
+
+/// How long a server waits for its clients (server.md section 2).
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// For a piece of a request that has begun.
+    pub slow_request: Duration,
+    /// For the next request of a connection.
+    pub idle: Duration,
+    /// For something of an answer to be taken.
+    pub slow_reader: Duration,
+    /// Until a quiet stream says that it is alive.
+    pub quiet: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Times {
+            slow_request: Duration::from_secs(30),
+            idle: Duration::from_secs(75),
+            slow_reader: Duration::from_secs(120),
+            quiet: Duration::from_secs(10),
+        }
+    }
 }
 
 impl Default for Settings {
@@ -41,6 +67,7 @@ impl Default for Settings {
             connections: 256,
             drain: Duration::from_secs(5),
             log_prompts: false,
+            times: Times::default(),
         }
     }
 }

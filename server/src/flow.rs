@@ -77,7 +77,12 @@ pub async fn reply(
 ) -> Result<Answer, Refusal> {
     let (ticket, start) = begin(&call, call.tag.clone(), generation).await?;
     if stream {
-        return Ok(Answer::frames(Frames::new(ticket, dialect.writer(start), call.link.clone())));
+        return Ok(Answer::frames(Frames::new(
+            ticket,
+            dialect.writer(start),
+            call.link.clone(),
+            call.app.settings.times.quiet,
+        )));
     }
     dialect.whole(gather(ticket, start).await?).map(Answer::from)
 }

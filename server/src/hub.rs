@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -97,6 +97,8 @@ struct Line {
     cancel: Cancel,
     notes: mpsc::UnboundedSender<Note>,
     unread: Arc<AtomicUsize>,
+    /// Whether the client took less than was written.
+    slow: Arc<AtomicBool>,
 }
 
 impl Line {
@@ -143,7 +145,7 @@ impl Hub {
     /// When the queue is full, the server is ending, or the prompt would be read too late.
     pub fn submit(self: &Arc<Self>, tag: Tag, job: Job) -> Result<Ticket, Refusal> {
         let (sender, notes) = mpsc::unbounded_channel();
-        let line = Line { cancel: Cancel::default(), notes: sender, unread: Arc::default() };
+        let line = Line { cancel: Cancel::default(), notes: sender, unread: Arc::default(), slow: Arc::default() };
         let ticket = Ticket {
             hub: self.clone(),
             number: tag.number,
@@ -162,7 +164,7 @@ impl Hub {
             return Err(Refusal::new(Code::Busy, format!("{most} {noun} already; try again in a moment")));
         }
         self.check_wait(&queue, job.prompt.len())?;
-        self.board.came(tag.number, &tag.id, tag.path, job.prompt.len());
+        self.board.came(tag.number, &tag.id, tag.path, job.prompt.len(), job.max_tokens);
         queue.waiting.push_back(Waiting { tag, job, line });
         drop(queue);
         self.wake.notify_all();
@@ -241,9 +243,7 @@ impl Hub {
             };
             let made = match made {
                 Ok(outcome) if outcome.ended == Ended::Cancelled && over => Err(stopping()),
-                Ok(outcome)
-                    if outcome.ended == Ended::Cancelled && line.unread.load(Ordering::Relaxed) > MOST_UNREAD =>
-                {
+                Ok(outcome) if outcome.ended == Ended::Cancelled && line.slow.load(Ordering::Relaxed) => {
                     tracing::warn!(request = tag.id, "the client took less than was written: its reply was ended");
                     Err(Refusal::inference("the reply was not read: the connection is closed"))
                 }
@@ -277,6 +277,7 @@ impl Hub {
             _ => {}
         }
         if line.unread.fetch_add(piece.weight(), Ordering::Relaxed) > MOST_UNREAD {
+            line.slow.store(true, Ordering::Relaxed);
             line.cancel.cancel();
         }
         line.say(Note::Piece(piece));
@@ -288,7 +289,11 @@ impl Hub {
         if let Some(outcome) = outcome {
             self.board.spent(outcome.prefill, outcome.decode);
         }
-        self.board.ended(tag.number, |first| done_view(tag, &made, first));
+        self.board.ended(tag.number, |first| {
+            let done = done_view(tag, &made, first);
+            log(&done, made.as_ref().err());
+            done
+        });
         line.say(match made {
             Ok(outcome) => Note::Ended(outcome),
             Err(refusal) => Note::Failed(refusal),
@@ -330,6 +335,26 @@ fn done_view(tag: &Tag, made: &Result<Outcome, Refusal>, first: Option<Duration>
         prefill_rate: outcome.map_or(0.0, |outcome| rate(outcome.prompt, outcome.prefill)),
         decode_rate: outcome.map_or(0.0, |outcome| rate(outcome.output.saturating_sub(1), outcome.decode)),
     }
+}
+
+/// One line a request.
+fn log(done: &DoneView, refusal: Option<&Refusal>) {
+    let tenth = |number: f64| (number * 10.0).round() / 10.0;
+    tracing::info!(
+        request = done.id,
+        path = done.path,
+        ended = done.ended,
+        input = done.prompt_tokens,
+        cached = done.cached_tokens,
+        // There is no prefix cache yet: nothing can be found in it.
+        cache = "none",
+        output = done.output_tokens,
+        ttft_ms = done.ttft_ms.map(tenth),
+        prefill_rate = tenth(done.prefill_rate),
+        decode_rate = tenth(done.decode_rate),
+        why = refusal.filter(|refusal| refusal.code != Code::Cancelled).map(|refusal| refusal.message.as_str()),
+        "answered"
+    );
 }
 
 fn stopping() -> Refusal {

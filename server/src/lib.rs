@@ -12,6 +12,7 @@ pub mod engine;
 pub mod flow;
 pub mod http;
 pub mod hub;
+pub mod page;
 pub mod prepare;
 pub mod real;
 pub mod refusal;

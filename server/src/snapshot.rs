@@ -91,6 +91,8 @@ pub struct RunningView {
     pub read_tokens: usize,
     /// Tokens written.
     pub output_tokens: u32,
+    /// Most tokens that it asked for; none where it named no number.
+    pub max_tokens: Option<u32>,
     /// Seconds since it came.
     pub seconds: f64,
 }
@@ -148,6 +150,10 @@ pub struct Totals {
     pub decode: Duration,
     /// Requests that were cancelled.
     pub cancelled: u64,
+    /// Prompt tokens read, those of requests that still run too.
+    pub read_so_far: u64,
+    /// Tokens written, those of requests that still run too.
+    pub written_so_far: u64,
 }
 
 /// A request on its way.
@@ -195,7 +201,7 @@ impl Board {
     }
 
     /// A request came.
-    pub fn came(&self, number: u64, id: &str, path: &'static str, prompt_tokens: usize) {
+    pub fn came(&self, number: u64, id: &str, path: &'static str, prompt_tokens: usize, max_tokens: Option<u32>) {
         let view = RunningView {
             id: id.to_owned(),
             path,
@@ -203,6 +209,7 @@ impl Board {
             prompt_tokens,
             read_tokens: 0,
             output_tokens: 0,
+            max_tokens,
             seconds: 0.0,
         };
         let running = Running { view, since: Instant::now(), first_token: None, last_token: None };
@@ -216,7 +223,10 @@ impl Board {
 
     /// So much of its prompt is read.
     pub fn read(&self, number: u64, done: usize) {
-        self.change(number, |running| running.view.read_tokens = done);
+        let mut state = self.state.lock();
+        let Some(running) = state.running.get_mut(&number) else { return };
+        let before = std::mem::replace(&mut running.view.read_tokens, done);
+        state.totals.read_so_far += done.saturating_sub(before) as u64;
     }
 
     /// It brought a token.
@@ -227,7 +237,9 @@ impl Board {
         running.view.phase = Phase::Writing;
         running.view.output_tokens += 1;
         running.first_token.get_or_insert(now);
-        if let Some(last) = running.last_token.replace(now) {
+        let last = running.last_token.replace(now);
+        state.totals.written_so_far += 1;
+        if let Some(last) = last {
             state.gaps.push_back(now - last);
             if state.gaps.len() > GAPS {
                 state.gaps.pop_front();
@@ -315,7 +327,7 @@ mod tests {
     #[test]
     fn a_request_is_seen_from_its_coming_to_its_end() {
         let board = Board::new();
-        board.came(1, "req", "/api/chat", 5);
+        board.came(1, "req", "/api/chat", 5, Some(9));
         assert_eq!(board.running()[0].phase, Phase::Queued);
         board.began(1);
         board.read(1, 5);
@@ -323,6 +335,7 @@ mod tests {
         board.token(1);
         let running = &board.running()[0];
         assert_eq!((running.phase, running.read_tokens, running.output_tokens), (Phase::Writing, 5, 2));
+        assert_eq!((board.totals().read_so_far, board.totals().written_so_far), (5, 2));
         assert_eq!(board.gaps().count, 1);
         assert_eq!(board.idle(), Duration::ZERO);
         board.ended(1, |first| DoneView {

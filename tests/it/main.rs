@@ -9,5 +9,6 @@ mod nano;
 mod ops;
 mod prepared;
 mod sequence;
+mod structured;
 mod traced;
 mod words;

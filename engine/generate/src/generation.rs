@@ -237,16 +237,15 @@ impl Reply<'_, '_> {
         let mut scores: Vec<PromptLogprob> = Vec::with_capacity(total);
         scores.extend(ids.first().map(|&id| PromptLogprob { id, logprob: None, top: Vec::new() }));
         let before = &ids[..total.saturating_sub(1)];
-        let vocab = model.geometry().vocab as usize;
-        for piece in before.chunks(SCORED_ROWS) {
-            let pass = self.request.prefill_pass;
-            let prompt = Prompt { ids: piece, positions: None, pass, want: Want::All };
-            let read = model.read(state, &prompt, self.cancel, &mut |_| ())?;
-            for logits in read.logits.chunks_exact(vocab) {
-                let (row, id) = (Row::new(logits), ids[scores.len()]);
-                scores.push(PromptLogprob { id, logprob: Some(row.of(id)), top: row.top(alternatives, vocabulary) });
-            }
-            _ = (self.listen)(Step::Prefilled { done: scores.len() - 1, total });
+        let mut row = |logits: &[f32]| {
+            let (row, id) = (Row::new(logits), ids[scores.len()]);
+            scores.push(PromptLogprob { id, logprob: Some(row.of(id)), top: row.top(alternatives, vocabulary) });
+        };
+        if !before.is_empty() {
+            let prompt = Prompt { ids: before, positions: None, pass: self.request.prefill_pass, want: Want::All };
+            let listen = &mut *self.listen;
+            let mut told = |done: u32| _ = listen(Step::Prefilled { done: done as usize, total });
+            model.read_rows(state, &prompt, self.cancel, &mut told, &mut row)?;
         }
         _ = (self.listen)(Step::Prompt(scores));
         Ok(before.len())
@@ -295,9 +294,6 @@ impl Reply<'_, '_> {
         Ok(Drawn { id, logprob: Some(row.of(id)), top })
     }
 }
-
-/// Prompt rows whose logits are in memory at a time: 64 MB at the released vocabulary.
-const SCORED_ROWS: usize = 64;
 
 /// All logits behind the last row of a pass.
 trait Rows {

@@ -19,10 +19,13 @@ use crate::{Error, Grammar, Options, Result, ToolRule, text};
 const STACK: usize = 256 << 20;
 
 /// Most bytes of a regular expression or a grammar.
-const MAX_TEXT: usize = 256 << 10;
+const MAX_TEXT: usize = 64 << 10;
 
 /// White space between the tokens of a JSON text, at most once in a place: a space, or the start of a line. It cannot go on.
 const JSON_SPACE: &str = r"\x20|\x0A[\x20\x09]{0,64}";
+
+/// What messages call a grammar of calls.
+const CALLS: &str = "choice of tools";
 
 /// Compiles grammars for one model. What depends on its tokens alone is made once, at the first grammar.
 pub struct Grammars {
@@ -108,7 +111,7 @@ fn offered<'t>(tools: &'t [ToolRule], named: Option<&str>) -> Result<Vec<&'t Too
 fn calls_source(calls: &Calls, start: &str, options: &Options) -> Source {
     let lark =
         format!("start: {}{start}\n{}call: \"<tool_call>\" body\n{}", lead(options), lead_rule(options), calls.text());
-    Source { kind: "tools", lark, named: schemas(calls) }
+    Source { kind: CALLS, lark, named: schemas(calls) }
 }
 
 fn schemas(calls: &Calls) -> Vec<GrammarWithLexer> {
@@ -183,16 +186,10 @@ fn check_size(kind: &'static str, text: &str) -> Result<()> {
     }
 }
 
-/// Reads an expression for the sake of its errors, which point to what is wrong.
+/// Reads an expression for the sake of our own words about what is wrong with it.
 fn check_regex(expression: &str) -> Result<()> {
-    match regex_syntax::parse(expression) {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            let said = error.to_string();
-            let reason = said.lines().last().unwrap_or("it cannot be read").trim_start_matches("error: ").to_owned();
-            Err(Error::Grammar { kind: "regular expression", reason })
-        }
-    }
+    let refuse = |reason| Error::Grammar { kind: "regular expression", reason };
+    text::read_regex(expression).map(|_| ()).map_err(refuse)
 }
 
 fn parser(tokens: &Tokens, source: Source) -> Result<TokenParser> {
@@ -207,20 +204,22 @@ fn parser(tokens: &Tokens, source: Source) -> Result<TokenParser> {
         return Err(blame(kind, &warning));
     }
     parser.start_without_prompt();
+    // What cannot even be begun is refused now, and the first token does not wait for it.
+    parser.clone().compute_mask().map_err(|error| blame(kind, &error.to_string()))?;
     Ok(parser)
 }
 
-/// Words of the engine's messages, and the keywords that they are about.
-const BLAME: [(&str, &str); 9] = [
-    ("oneOf", "oneOf"),
-    ("min/maxProperties", "minProperties"),
-    ("minProperties", "minProperties"),
-    ("maxProperties", "maxProperties"),
-    ("patternProperty", "patternProperties"),
-    ("sibling keys", "$ref"),
-    ("multipleOf", "multipleOf"),
-    ("lookarounds", "pattern"),
-    ("regex", "pattern"),
+/// Words of the engine's messages, the keywords that they are about, and what is to be said of them.
+const BLAME: [(&str, &str, &str); 9] = [
+    ("oneOf", "oneOf", "it must be plain from constants or types that no value fits two branches; use `anyOf`"),
+    ("min/maxProperties", "minProperties", "properties are counted only where all that are declared are required"),
+    ("minProperties", "minProperties", "it asks for more properties than there may be"),
+    ("not disjoint", "patternProperties", "two of its patterns may match the same name"),
+    ("are disjoint", "patternProperties", "it cannot be told whether two of its patterns match the same name"),
+    ("sibling keys", "$ref", "a circle of references may have no keywords beside them"),
+    ("multipleOf", "multipleOf", "it has too many digits"),
+    ("lookarounds", "pattern", "it may look around only by `^` at its beginning and `$` at its end"),
+    ("if regex is empty", "pattern", "it takes too much to keep to"),
 ];
 
 /// A refusal of the engine in our words.
@@ -234,9 +233,11 @@ fn blame(kind: &'static str, said: &str) -> Error {
     if ["too big", "too large", "too complex", "limit", "fuel"].iter().any(|word| said.contains(word)) {
         return Error::TooLarge(format!("the {kind} takes too much to keep to: {reason}"));
     }
-    let schema = kind == "schema" || kind == "tools";
-    match BLAME.iter().find(|(word, _)| schema && said.contains(word)) {
-        Some((_, keyword)) => Error::Keyword { keyword: (*keyword).to_owned(), at: "#".to_owned(), reason },
+    let schema = kind == "schema" || kind == CALLS;
+    match BLAME.iter().find(|(word, ..)| schema && said.contains(word)) {
+        Some((_, keyword, reason)) => {
+            Error::Keyword { keyword: (*keyword).to_owned(), at: "#".to_owned(), reason: (*reason).to_owned() }
+        }
         None => Error::Grammar { kind, reason },
     }
 }

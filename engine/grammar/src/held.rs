@@ -105,7 +105,7 @@ impl Compiled {
             (Phase::Free(tag), Body::Calls { call, .. }) => {
                 let Some(end) = tag.push(bytes) else { return Ok(()) };
                 self.phase = Phase::Held(Box::new(call.clone()));
-                self.lines = self.lines.restart();
+                self.lines.restart();
                 if end == bytes.len() { Ok(()) } else { past() }
             }
             _ if bytes.is_empty() => Ok(()),
@@ -152,13 +152,13 @@ fn broken(reason: String) -> ss_generate::Error {
 
 impl Constraint for Compiled {
     fn mask(&mut self) -> ss_generate::Result<Option<&[u32]>> {
-        match (&self.phase, &self.body) {
+        match (&mut self.phase, &self.body) {
             (Phase::Reasoning(_), Body::Calls { .. }) => return Ok(None),
             (Phase::Reasoning(tag), Body::Whole { .. }) => {
                 let overshooting = tag.overshooting(&self.tokens);
                 self.mask.clear();
                 self.mask.extend_from_slice(self.tokens.unended());
-                forbid(&mut self.mask, &overshooting);
+                forbid(&mut self.mask, overshooting);
             }
             (Phase::Free(tag), _) => {
                 let overshooting = tag.overshooting(&self.tokens);
@@ -167,7 +167,7 @@ impl Constraint for Compiled {
                 }
                 self.mask.clear();
                 self.mask.resize(self.tokens.unended().len(), u32::MAX);
-                forbid(&mut self.mask, &overshooting);
+                forbid(&mut self.mask, overshooting);
             }
             (Phase::Held(_), _) => self.held_mask().map_err(broken)?,
             (Phase::Over, _) => {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::{Error, Result, formats};
+use crate::{Error, Result, formats, text};
 
 /// Schemas within schemas.
 const MAX_DEPTH: usize = 64;
@@ -23,6 +23,9 @@ const MAX_VALUES: usize = 20_000;
 
 /// Bytes of all texts that are spelt out: names, values of `enum` and `const`, patterns.
 const MAX_TEXT: usize = 512 << 10;
+
+/// Bytes of one of them: text that nothing else can stand for is worked through again with each of its tokens.
+const MAX_LITERAL: usize = 4 << 10;
 
 /// A text cannot be longer than this in any window: a longer `maxLength` allows all.
 const UNREACHABLE_LENGTH: u64 = 1 << 26;
@@ -153,7 +156,7 @@ impl Place<'_> {
 
     fn number(self, value: &Value) -> Result<f64> {
         let number = value.as_f64().ok_or_else(|| self.refuse("it must be a number"))?;
-        let exact = number.abs() <= EXACT && (number == 0.0 || number.abs() >= 1e-9);
+        let exact = number.abs() < EXACT && (number == 0.0 || number.abs() >= 1e-9);
         if exact { Ok(number) } else { Err(self.refuse("only numbers up to 2^53 can be compared exactly")) }
     }
 
@@ -246,7 +249,11 @@ impl Work<'_> {
                     None => return Ok(()),
                 }
             }
-            "pattern" => json!(self.spell(place.text(value)?)?),
+            "pattern" => {
+                let pattern = self.spell(place.text(value)?)?;
+                text::check_pattern(pattern).map_err(|reason| place.refuse(reason))?;
+                json!(pattern)
+            }
             "format" => return format(keys, value, place, out),
             "minimum" | "maximum" => {
                 tighten(out, keyword, place.number(value)?);
@@ -310,6 +317,9 @@ impl Work<'_> {
         let mut out = Map::new();
         for (name, schema) in map {
             self.spell(name)?;
+            if place.keyword == "patternProperties" {
+                text::check_pattern(name).map_err(|reason| place.refuse(reason))?;
+            }
             out.insert(name.clone(), self.child(schema, place, &[name])?);
         }
         Ok(Value::Object(out))
@@ -381,6 +391,9 @@ impl Work<'_> {
     /// Counts a text that is spelt out.
     fn spell<'t>(&mut self, text: &'t str) -> Result<&'t str> {
         self.budget.text += text.len();
+        if text.len() > MAX_LITERAL {
+            return Err(too_large("bytes in a name or a value", MAX_LITERAL));
+        }
         if self.budget.text > MAX_TEXT { Err(too_large("bytes of names and values", MAX_TEXT)) } else { Ok(text) }
     }
 

@@ -2,43 +2,116 @@
 //! Refuses: patterns that look around, and number bounds where the type of a value is told from its text.
 //! Invariants: a text that is allowed is a value that the schema allows, read by the rules that read it.
 
+use llguidance::derivre::{RegexAst, RegexBuilder};
 use regex_syntax::hir::{Hir, HirKind, Look};
 use serde_json::{Value, json};
 
 use crate::schema::{Normal, shorten};
 use crate::{Error, Result};
 
-/// A regular expression over a whole text, as the engine's grammar writes terminals.
-pub(crate) type Terminal = String;
+/// Texts that are matched as a whole.
+#[derive(Clone, Debug)]
+pub(crate) enum Terminal {
+    /// An expression, in the syntax of Rust's `regex`.
+    Regex(String),
+    /// One text.
+    Literal(String),
+    /// What all match.
+    All(Vec<Terminal>),
+    /// What any matches.
+    Any(Vec<Terminal>),
+    /// What it does not match.
+    Not(Box<Terminal>),
+}
 
 /// Any text.
-const ANY: &str = "/(?s:.*)/";
+const ANY: &str = "(?s:.*)";
 
 /// Tags that end a value wherever they stand.
-const ENDS: &str = r"/(?s:.*)(<parameter=|<\/parameter>|<\/function>|<\/tool_call>)(?s:.*)/";
+const ENDS: &str = "(?s:.*)(<parameter=|</parameter>|</function>|</tool_call>)(?s:.*)";
 
 /// Texts that are read as something else where no type is declared: objects, lists, booleans and integers.
-const TYPED: &str = r"/\s*([\[{](?s:.*)|(true|false|-?[0-9]+)\s*)/";
+const TYPED: &str = r"\s*([\[{](?s:.*)|(true|false|-?[0-9]+)\s*)";
 
-/// A value's text, without the tags that would end it.
-pub(crate) fn untagged(terminal: &str) -> Terminal {
-    format!("({terminal} & ~{ENDS})")
+/// What the engine may spend on finding out whether anything matches.
+const EMPTINESS_FUEL: u64 = 20_000;
+
+impl Terminal {
+    fn regex(text: &str) -> Self {
+        Terminal::Regex(text.to_owned())
+    }
+
+    fn but(self, text: &str) -> Self {
+        Terminal::All(vec![self, Terminal::Not(Box::new(Terminal::regex(text)))])
+    }
+
+    /// A value's text, without the tags that would end it.
+    pub fn untagged(self) -> Self {
+        self.but(ENDS)
+    }
+
+    /// Texts that are read as text where no type is declared.
+    pub fn undeclared(self) -> Self {
+        self.but(TYPED)
+    }
+
+    /// Any value's text.
+    pub fn any() -> Self {
+        Terminal::regex(ANY).untagged()
+    }
+
+    /// What any of some match; none if there are none.
+    pub fn either(mut terminals: Vec<Terminal>) -> Option<Self> {
+        if terminals.len() < 2 { terminals.pop() } else { Some(Terminal::Any(terminals)) }
+    }
+
+    /// As the engine's grammar writes it.
+    pub fn lark(&self) -> String {
+        let list = |terminals: &[Terminal], sign: &str| {
+            let written: Vec<String> = terminals.iter().map(Terminal::lark).collect();
+            format!("({})", written.join(sign))
+        };
+        match self {
+            Terminal::Regex(text) if text.is_empty() => literal(""),
+            Terminal::Regex(text) => regex(text),
+            Terminal::Literal(text) => literal(text),
+            Terminal::All(terminals) => list(terminals, " & "),
+            Terminal::Any(terminals) => list(terminals, " | "),
+            Terminal::Not(terminal) => format!("~{}", terminal.lark()),
+        }
+    }
+
+    fn ast(&self) -> RegexAst {
+        match self {
+            Terminal::Regex(text) => RegexAst::Regex(text.clone()),
+            Terminal::Literal(text) => RegexAst::Literal(text.clone()),
+            Terminal::All(terminals) => RegexAst::And(terminals.iter().map(Terminal::ast).collect()),
+            Terminal::Any(terminals) => RegexAst::Or(terminals.iter().map(Terminal::ast).collect()),
+            Terminal::Not(terminal) => RegexAst::Not(Box::new(terminal.ast())),
+        }
+    }
+
+    /// Whether no text matches.
+    ///
+    /// # Errors
+    /// When it takes too much to find out.
+    pub fn is_empty(&self) -> Result<bool> {
+        let costly = |_| Error::TooLarge("a pattern takes too much to keep to".to_owned());
+        let mut builder = RegexBuilder::new();
+        let expression = builder.mk(&self.ast()).map_err(costly)?;
+        Ok(builder.to_regex_limited(expression, EMPTINESS_FUEL).map_err(costly)?.always_empty())
+    }
 }
 
-/// Any value's text.
-pub(crate) fn any() -> Terminal {
-    untagged(ANY)
-}
-
-/// A literal.
-pub(crate) fn literal(text: &str) -> Terminal {
+/// A literal, as the engine's grammar writes it.
+pub(crate) fn literal(text: &str) -> String {
     // The grammar's texts are JSON's, and may not hold the character that JSON alone leaves as it is.
     Value::from(text).to_string().replace('\x7f', "\\u007f")
 }
 
-/// Texts that are read as text where no type is declared.
-pub(crate) fn undeclared(terminal: &str) -> Terminal {
-    format!("({terminal} & ~{TYPED})")
+/// A regular expression, as the engine's grammar writes it.
+pub(crate) fn regex(text: &str) -> String {
+    format!("/{}/", llguidance::regex_to_lark(text, ""))
 }
 
 /// Where a schema's texts are told apart.
@@ -60,7 +133,7 @@ impl<'s> Reader<'s> {
     pub fn scalars(&self, schema: &Value) -> Result<Option<Terminal>> {
         let integers = self.terminal(schema, "integer", 0)?;
         let booleans = self.terminal(schema, "boolean", 0)?;
-        Ok(either(integers.into_iter().chain(booleans).collect()))
+        Ok(Terminal::either(integers.into_iter().chain(booleans).collect()))
     }
 
     /// Whether it may allow an object or a list.
@@ -97,13 +170,13 @@ impl<'s> Reader<'s> {
         if !self.may_be(schema, kind, depth) {
             return Ok(None);
         }
-        let mut all = vec![base(kind).to_owned()];
+        let mut all = vec![Terminal::regex(base(kind))];
         for (keyword, value) in schema.as_object().into_iter().flatten() {
             let terminal = match keyword.as_str() {
                 "const" => spelt(std::slice::from_ref(value), kind),
                 "enum" => spelt(value.as_array().map_or(&[][..], Vec::as_slice), kind),
                 "$ref" => self.terminal(self.target(value, depth)?, kind, depth + 1)?,
-                "anyOf" => either(self.branches(value, kind, depth)?),
+                "anyOf" => Terminal::either(self.branches(value, kind, depth)?),
                 "oneOf" => {
                     let mut branches = self.branches(value, kind, depth)?;
                     if branches.len() > 1 {
@@ -114,7 +187,7 @@ impl<'s> Reader<'s> {
                 "allOf" => {
                     let branches = self.branches(value, kind, depth)?;
                     let every = branches.len() == value.as_array().map_or(0, Vec::len);
-                    every.then(|| format!("({})", branches.join(" & ")))
+                    every.then_some(Terminal::All(branches))
                 }
                 _ => match restriction(keyword, value, kind)? {
                     Some(terminal) => Some(terminal),
@@ -125,7 +198,7 @@ impl<'s> Reader<'s> {
             all.push(terminal);
         }
         lengths(schema, kind, &mut all);
-        Ok(Some(format!("({})", all.join(" & "))))
+        Ok(Some(Terminal::All(all)))
     }
 
     fn branches(&self, value: &Value, kind: &str, depth: usize) -> Result<Vec<Terminal>> {
@@ -139,19 +212,12 @@ fn refuse(keyword: &str, reason: impl Into<String>) -> Error {
     Error::Keyword { keyword: keyword.to_owned(), at: "#".to_owned(), reason: reason.into() }
 }
 
-fn either(mut terminals: Vec<Terminal>) -> Option<Terminal> {
-    match terminals.len() {
-        0 | 1 => terminals.pop(),
-        _ => Some(format!("({})", terminals.join(" | "))),
-    }
-}
-
 /// Every text of a scalar type.
 fn base(kind: &str) -> &'static str {
     match kind {
         "string" => ANY,
-        "integer" => "/-?(0|[1-9][0-9]{0,17})/",
-        _ => "/true|false/",
+        "integer" => "0|-?[1-9][0-9]{0,17}",
+        _ => "true|false",
     }
 }
 
@@ -181,7 +247,8 @@ fn is_of(value: &Value, kind: &str) -> bool {
 /// The values of one type, as they are written.
 fn spelt(values: &[Value], kind: &str) -> Option<Terminal> {
     let written = values.iter().filter(|value| is_of(value, kind));
-    either(written.map(|value| literal(value.as_str().unwrap_or(&value.to_string()))).collect())
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    Terminal::either(written.map(|value| Terminal::Literal(text(value))).collect())
 }
 
 /// What a keyword alone says of texts.
@@ -201,29 +268,50 @@ fn lengths(schema: &Value, kind: &str, all: &mut Vec<Terminal>) {
     let (least, most) = (count("minLength"), count("maxLength"));
     if kind == "string" && (least.is_some() || most.is_some()) {
         let most = most.map(|most| most.to_string()).unwrap_or_default();
-        all.push(format!("/(?s:.{{{},{most}}})/", least.unwrap_or(0)));
+        all.push(Terminal::Regex(format!("(?s:.{{{},{most}}})", least.unwrap_or(0))));
     }
 }
 
 /// A pattern, which may match anywhere, as a terminal, which matches the whole.
 fn pattern(pattern: &str) -> Result<Terminal> {
-    let unread = |reason: String| refuse("pattern", reason);
-    // The classes of JSON Schema's patterns are of ASCII.
-    let ascii = llguidance::regex_to_lark(pattern, "dw").replace("\\/", "/");
-    let hir = regex_syntax::parse(&ascii).map_err(|error| {
-        let reason = error.to_string();
-        unread(format!("it is no regular expression ({})", reason.lines().last().unwrap_or("unreadable").trim()))
-    })?;
-    let whole = anchored(&hir).ok_or_else(|| {
-        unread(format!("{:?} may look around only by `^` at its beginning and `$` at its end", shorten(pattern)))
-    })?;
-    let text = whole.to_string();
-    Ok(if text.is_empty() { literal("") } else { regex(&text) })
+    let whole = read_pattern(pattern).map_err(|reason| refuse("pattern", reason))?;
+    Ok(Terminal::Regex(whole.to_string()))
 }
 
-/// A regular expression as a terminal.
-pub(crate) fn regex(text: &str) -> Terminal {
-    format!("/{}/", llguidance::regex_to_lark(text, ""))
+/// Checks a pattern of a schema.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub(crate) fn check_pattern(pattern: &str) -> std::result::Result<(), String> {
+    read_pattern(pattern).map(|_| ())
+}
+
+fn read_pattern(pattern: &str) -> std::result::Result<Hir, String> {
+    // The classes of JSON Schema's patterns are of ASCII.
+    let ascii = llguidance::regex_to_lark(pattern, "dw").replace("\\/", "/");
+    let hir = read_regex(&ascii)?;
+    let looks = || format!("{:?} may look around only by `^` at its beginning and `$` at its end", shorten(pattern));
+    anchored(&hir).ok_or_else(looks)
+}
+
+/// Longest text that an expression may require.
+const LONGEST: usize = 64 << 10;
+
+/// Reads an expression.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub(crate) fn read_regex(text: &str) -> std::result::Result<Hir, String> {
+    let hir = regex_syntax::parse(text).map_err(|error| {
+        let said = error.to_string();
+        let last = said.lines().last().unwrap_or("it cannot be read").trim_start_matches("error: ").trim();
+        format!("{:?} is no regular expression ({last})", shorten(text))
+    })?;
+    match hir.properties().minimum_len() {
+        Some(least) if least > LONGEST => Err(format!("it matches no text under {LONGEST} bytes")),
+        Some(_) => Ok(hir),
+        None => Err(format!("{:?} matches nothing", shorten(text))),
+    }
 }
 
 /// An expression that matches a whole text where `hir` matches a part of it.

@@ -11,6 +11,7 @@ use llguidance::{ParserFactory, api::ParserLimits, earley::SlicedBiasComputer};
 use ss_generate::Words;
 use ss_text::{AddedTokens, SpecialTokens};
 
+use crate::watch::holds_tag;
 use crate::{Error, Result};
 
 /// Added tokens that a reply's readers look for as text (chat-template.md section 5).
@@ -18,6 +19,19 @@ const TAGS: [&[u8]; 4] = [b"<think>", b"</think>", b"<tool_call>", b"</tool_call
 
 /// Bytes of the longest token that may come in a grammar; the trie allows 1,024.
 const LONGEST: usize = 512;
+
+/// What compiling and one mask may take: about ten times the engine's own choice for items, for objects with a thousand optional
+/// properties, and less than half of its states, of which one takes up to two kilobytes.
+const LIMITS: ParserLimits = ParserLimits {
+    max_items_in_row: 20_000,
+    initial_lexer_fuel: 1_000_000,
+    step_lexer_fuel: 200_000,
+    step_max_items: 500_000,
+    max_lexer_states: 100_000,
+    max_grammar_size: 500_000,
+    precompute_large_lexemes: true,
+    verbose_errors: false,
+};
 
 /// The tokens of a model.
 pub(crate) struct Tokens {
@@ -27,6 +41,8 @@ pub(crate) struct Tokens {
     unended: Vec<u32>,
     /// Ids whose bytes hold the last character of a tag.
     closing: Vec<u32>,
+    /// Ids whose bytes hold a tag whole.
+    tags: Vec<u32>,
 }
 
 impl Tokens {
@@ -38,17 +54,20 @@ impl Tokens {
         let bytes: Vec<Vec<u8>> = (0..count).map(|id| as_text(words, &ends, id)).collect();
         let trie = TokTrie::from(&TokRxInfo::new(count, first), &bytes).with_eos_tokens(&ends);
         let env: TokEnv = Arc::new(Env { words: words.clone(), trie });
-        let slices = SlicedBiasComputer::json_slices();
+        let mut slices = SlicedBiasComputer::json_slices();
+        // Most of what may come in a call's text.
+        slices.push("[^<]+".to_owned());
         let refuse = |error: &dyn std::fmt::Display| Error::Grammar { kind: "tokenizer", reason: error.to_string() };
         let mut factory =
             ParserFactory::new(&env, InferenceCapabilities::default(), &slices).map_err(|error| refuse(&error))?;
         factory.quiet();
-        *factory.limits_mut() = ParserLimits { verbose_errors: false, ..ParserLimits::default() };
+        *factory.limits_mut() = LIMITS;
         let mut unended = vec![0u32; count.div_ceil(u32::BITS) as usize];
         (0..count).filter(|id| !ends.contains(id)).for_each(|id| unended[(id / 32) as usize] |= 1 << (id % 32));
         let closes = |id: &u32| tokenizer.bytes_of(*id).iter().any(|byte| matches!(byte, b'>' | b'='));
-        let closing = (0..count).filter(closes).collect();
-        Ok(Tokens { words: words.clone(), factory, unended, closing })
+        let closing: Vec<u32> = (0..count).filter(closes).collect();
+        let tags = closing.iter().copied().filter(|&id| holds_tag(tokenizer.bytes_of(id))).collect();
+        Ok(Tokens { words: words.clone(), factory, unended, closing, tags })
     }
 
     /// Every id but those that end a reply.
@@ -56,15 +75,18 @@ impl Tokens {
         &self.unended
     }
 
-    /// Ids whose text may complete a tag.
-    pub fn closing(&self) -> &[u32] {
-        &self.closing
+    /// Ids that complete a tag of which one of these is left to come, or hold one whole, as far as `wanted` says.
+    pub fn completing(&self, rests: &[&[u8]], wanted: impl Fn(&[u8]) -> bool) -> Vec<u32> {
+        let begun = self.closing.iter().filter(|id| rests.iter().any(|rest| self.seen(**id).starts_with(rest)));
+        let mut ids: Vec<u32> = begun.chain(&self.tags).copied().filter(|&id| wanted(self.seen(id))).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
     }
 
     /// What a reader of the reply sees of an id.
     pub fn seen(&self, id: u32) -> &[u8] {
-        let tokenizer = self.words.tokenizer();
-        if is_hidden(&self.words, id) { &[] } else { tokenizer.bytes_of(id) }
+        if is_hidden(&self.words, id) { &[] } else { self.words.tokenizer().bytes_of(id) }
     }
 }
 

@@ -70,7 +70,7 @@ impl Calls {
 
     /// Any parameters with any values.
     fn free(&mut self) -> String {
-        let value = self.terminal(&text::any());
+        let value = self.terminal(&Terminal::any());
         let name = self.name_of_rule();
         writeln!(self.text, "{name}: \"<parameter=\" /[^<>\\n]{{1,128}}/ \">\\n\" {value}").ok();
         format!("{name}*")
@@ -112,7 +112,7 @@ impl Calls {
             ValueKind::Text => {
                 let strings = Reader::new(&normal).strings(&normal.root)?;
                 let strings = strings.ok_or_else(|| nothing(name))?;
-                self.terminal(&text::untagged(&strings))
+                self.plain(name, strings.untagged())?
             }
             ValueKind::Any => self.undeclared(name, &normal)?,
             ValueKind::Number { .. } | ValueKind::Boolean { .. } | ValueKind::Json { .. } => self.json(&normal),
@@ -126,12 +126,14 @@ impl Calls {
     /// A value whose type is told from its text.
     fn undeclared(&mut self, name: &str, normal: &Normal) -> Result<String> {
         let reader = Reader::new(normal);
-        let strings = reader.strings(&normal.root)?.map(|terminal| text::undeclared(&terminal));
+        let strings = reader.strings(&normal.root)?.map(Terminal::undeclared);
         let scalars = reader.scalars(&normal.root)?;
-        let plain: Vec<Terminal> = strings.into_iter().chain(scalars).collect();
+        let plain = Terminal::either(strings.into_iter().chain(scalars).collect()).map(Terminal::untagged);
         let mut ways = Vec::new();
-        if !plain.is_empty() {
-            ways.push(self.terminal(&text::untagged(&format!("({})", plain.join(" | ")))));
+        if let Some(plain) = plain
+            && !plain.is_empty()?
+        {
+            ways.push(self.terminal(&plain));
         }
         if reader.holds_structures(&normal.root) {
             ways.push(self.json(&text::structures(normal)));
@@ -145,11 +147,16 @@ impl Calls {
         format!("@{} {}", schema_name(self.schemas.len() - 1), text::literal(VALUE_END))
     }
 
+    /// A text, with what ends it.
+    fn plain(&mut self, name: &str, value: Terminal) -> Result<String> {
+        if value.is_empty()? { Err(nothing(name)) } else { Ok(self.terminal(&value)) }
+    }
+
     /// A value that is written as it is, with what ends it.
-    fn terminal(&mut self, value: &str) -> String {
+    fn terminal(&mut self, value: &Terminal) -> String {
         let name = format!("VALUE{}", self.terminals);
         self.terminals += 1;
-        writeln!(self.text, "{name}: {value} {}", text::literal(VALUE_END)).ok();
+        writeln!(self.text, "{name}: {} {}", value.lark(), text::literal(VALUE_END)).ok();
         name
     }
 

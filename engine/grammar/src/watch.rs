@@ -12,37 +12,43 @@ pub(crate) struct Tag {
     tag: &'static [u8],
     /// Bytes of the tag that the text so far ends with.
     met: usize,
+    /// By those bytes, the tokens that would complete the tag and go on after it.
+    overshooting: HashMap<usize, Vec<u32>>,
 }
 
 impl Tag {
     pub fn new(tag: &'static str) -> Self {
-        Tag { tag: tag.as_bytes(), met: 0 }
+        Tag { tag: tag.as_bytes(), met: 0, overshooting: HashMap::new() }
     }
 
     /// How much of `bytes` belongs to the text up to the tag's end; `None` if it does not end here.
     pub fn push(&mut self, bytes: &[u8]) -> Option<usize> {
-        for (at, &byte) in bytes.iter().enumerate() {
-            self.met = self.after(self.met, byte);
-            if self.met == self.tag.len() {
-                self.met = 0;
-                return Some(at + 1);
-            }
-        }
-        None
+        let (met, end) = self.read(bytes);
+        self.met = met;
+        end
     }
 
-    /// Bytes of the tag met after one more byte. A tag's first byte does not come again in it, so a failure starts anew.
-    fn after(&self, met: usize, byte: u8) -> usize {
-        if self.tag.get(met) == Some(&byte) { met + 1 } else { usize::from(self.tag[0] == byte) }
+    /// Bytes of the tag met after `bytes`, and where the tag ends in them.
+    fn read(&self, bytes: &[u8]) -> (usize, Option<usize>) {
+        let mut met = self.met;
+        for (at, &byte) in bytes.iter().enumerate() {
+            // A tag's first byte does not come again in it, so a failure starts anew.
+            met = if self.tag.get(met) == Some(&byte) { met + 1 } else { usize::from(self.tag[0] == byte) };
+            if met == self.tag.len() {
+                return (0, Some(at + 1));
+            }
+        }
+        (met, None)
     }
 
     /// Tokens that would complete the tag and go on after it.
-    pub fn overshooting(&self, tokens: &Tokens) -> Vec<u32> {
-        let overshoots = |id: &&u32| {
-            let bytes = tokens.seen(**id);
-            self.clone().push(bytes).is_some_and(|end| end < bytes.len())
-        };
-        tokens.closing().iter().filter(overshoots).copied().collect()
+    pub fn overshooting(&mut self, tokens: &Tokens) -> &[u32] {
+        if !self.overshooting.contains_key(&self.met) {
+            let ids = tokens
+                .completing(&[&self.tag[self.met..]], |bytes| self.read(bytes).1.is_some_and(|end| end < bytes.len()));
+            self.overshooting.insert(self.met, ids);
+        }
+        self.overshooting.get(&self.met).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -66,10 +72,11 @@ impl Lines {
     }
 
     /// Behind a tag that opens a call.
-    pub fn restart(&mut self) -> Self {
-        Lines { tail: Vec::new(), known: std::mem::take(&mut self.known) }
+    pub fn restart(&mut self) {
+        self.tail.clear();
     }
 
+    /// Goes on with text.
     pub fn push(&mut self, bytes: &[u8]) {
         self.tail.extend_from_slice(bytes);
         let begins = |at: &usize| {
@@ -85,8 +92,9 @@ impl Lines {
     pub fn forbidden(&mut self, tokens: &Tokens) -> &[u32] {
         let tail = &self.tail;
         self.known.entry(tail.clone()).or_insert_with(|| {
-            let misplaces = |id: &&u32| misplaces(tail, tokens.seen(**id));
-            tokens.closing().iter().filter(misplaces).copied().collect()
+            let begun = tail.strip_prefix(b"\n").unwrap_or(tail);
+            let rests: Vec<&[u8]> = CALL_TAGS.iter().filter_map(|tag| tag.as_bytes().strip_prefix(begun)).collect();
+            tokens.completing(&rests, |bytes| misplaces(tail, bytes))
         })
     }
 }
@@ -99,6 +107,12 @@ fn misplaces(tail: &[u8], bytes: &[u8]) -> bool {
             before.is_some_and(|before| before.last() != Some(&b'\n'))
         })
     })
+}
+
+/// Whether a token's bytes hold a tag whole.
+pub(crate) fn holds_tag(bytes: &[u8]) -> bool {
+    let tags = CALL_TAGS.iter().copied().chain(["</think>"]);
+    tags.into_iter().any(|tag| bytes.windows(tag.len()).any(|part| part == tag.as_bytes()))
 }
 
 #[cfg(test)]

@@ -116,10 +116,14 @@ pub(crate) struct RowsAhead<'a> {
     pub number: usize,
 }
 
+/// Who is given the logits of a pass's rows, some rows at a time, so that they are never in memory all at once.
+pub(crate) type Scribe<'s> = &'s mut dyn FnMut(&[f32]) -> Result<()>;
+
 /// What goes along with a pass.
-struct Beside<'a> {
+struct Beside<'a, 's> {
     tape: Option<&'a Recording>,
     ahead: Option<RowsAhead<'a>>,
+    scribe: Option<Scribe<'s>>,
 }
 
 /// What a pass gave.
@@ -267,15 +271,17 @@ impl Model {
     /// [`Error::Cancelled`] between layers; otherwise when the pass does not fit the model, a file cannot be read or the
     /// device fails. The state is torn then.
     pub fn forward(&mut self, state: &mut State, pass: &Pass<'_>, cancel: &Cancel) -> Result<Output> {
-        self.forward_with(state, pass, None, cancel)
+        self.forward_with(state, pass, None, None, cancel)
     }
 
-    /// As [`Model::forward`], the n-gram rows coming from a ring if there is one.
+    /// As [`Model::forward`], the n-gram rows coming from a ring if there is one, and all logits going to a scribe if there is
+    /// one.
     pub(crate) fn forward_with(
         &mut self,
         state: &mut State,
         pass: &Pass<'_>,
         ahead: Option<RowsAhead<'_>>,
+        scribe: Option<Scribe<'_>>,
         cancel: &Cancel,
     ) -> Result<Output> {
         state.check_whole()?;
@@ -302,7 +308,8 @@ impl Model {
         if pass.want == Want::Likeliest && pass.form == Form::Generated {
             self.chooser.feed(self.backend.as_ref(), pass.ids)?;
         }
-        let (logits, likeliest) = self.layers(state, pass, first, Beside { tape: tape.as_ref(), ahead }, cancel)?;
+        let beside = Beside { tape: tape.as_ref(), ahead, scribe };
+        let (logits, likeliest) = self.layers(state, pass, first, beside, cancel)?;
         state.remember(pass.ids, self.geometry().ngram.order);
         state.torn = false;
         Ok(Output { logits, likeliest, recording: tape })
@@ -376,7 +383,7 @@ impl Model {
         state: &mut State,
         pass: &Pass<'_>,
         first: u32,
-        beside: Beside<'_>,
+        beside: Beside<'_, '_>,
         cancel: &Cancel,
     ) -> Result<(Vec<f32>, Option<Likeliest>)> {
         let count = pass.ids.len() as u32;
@@ -399,7 +406,7 @@ impl Model {
             run.passes.iter_mut().for_each(|pass| pass.number = number);
         }
         trunk(&mut run, weights, state, beside.tape)?;
-        let ending = ending(&mut run, weights, chooser, pass.want)?;
+        let ending = ending(&mut run, weights, chooser, pass.want, beside.scribe)?;
         self.told(ending)
     }
 
@@ -414,10 +421,7 @@ impl Model {
     /// Refuses logits that are not numbers: damaged weights that are finite themselves can still overflow, and must never
     /// become tokens (I6).
     pub(crate) fn finite(&self, logits: Vec<f32>) -> Result<Vec<f32>> {
-        match logits.iter().all(|logit| logit.is_finite()) {
-            true => Ok(logits),
-            false => Err(Error::NotFinite { dir: self.checkpoint.dir().to_owned() }),
-        }
+        finite(&self.checkpoint, &logits).map(|()| logits)
     }
 
     /// What takes lists of these rows through the device.
@@ -549,6 +553,14 @@ impl Model {
     }
 }
 
+/// See [`Model::finite`].
+pub(crate) fn finite(checkpoint: &Checkpoint, logits: &[f32]) -> Result<()> {
+    match logits.iter().all(|logit| logit.is_finite()) {
+        true => Ok(()),
+        false => Err(Error::NotFinite { dir: checkpoint.dir().to_owned() }),
+    }
+}
+
 /// Which lanes the reads of a pass take.
 pub(crate) fn lane(form: Form) -> Lane {
     match form {
@@ -602,12 +614,22 @@ pub(crate) enum Ending {
     Listed(Vec<u32>),
 }
 
-/// The end of a pass, after everything recorded before.
-pub(crate) fn ending(run: &mut Run<'_>, weights: &Weights, chooser: &Chooser, want: Want) -> Result<Ending> {
+/// The end of a pass, after everything recorded before. What a scribe is given does not come back.
+pub(crate) fn ending(
+    run: &mut Run<'_>,
+    weights: &Weights,
+    chooser: &Chooser,
+    want: Want,
+    scribe: Option<Scribe<'_>>,
+) -> Result<Ending> {
     let (mixer, count) = ((&weights.mixer, Scope::Whole), run.rows.count);
     let wanted = match want {
         Want::Nothing => count..count,
         Want::Last => count - 1..count,
+        Want::All if let Some(scribe) = scribe => {
+            dictate(run, mixer, &weights.head, scribe)?;
+            return Ok(Ending::Logits(Vec::new()));
+        }
         Want::All => 0..count,
         Want::Likeliest => return Ok(Ending::Listed(likeliest_of_last(run, mixer, &weights.head, chooser)?)),
     };
@@ -636,6 +658,15 @@ pub(crate) fn head(
         first += count;
     }
     Ok(logits)
+}
+
+/// Gives the logits of all rows to a scribe.
+fn dictate(run: &mut Run<'_>, mixer: (&HyperWeights, Scope), weight: &Linear, scribe: Scribe<'_>) -> Result<()> {
+    let count = run.rows.count;
+    for first in (0..count).step_by(HEAD_ROWS as usize) {
+        scribe(&head(run, mixer, weight, first..count.min(first + HEAD_ROWS))?)?;
+    }
+    Ok(())
 }
 
 /// What the device lists of the last row.

@@ -10,7 +10,7 @@ use ss_checkpoint::{Checkpoint, NgramTables};
 use ss_stream::{Lane, NgramRows};
 
 use crate::graph::{Rowed, Run};
-use crate::model::{RowsAhead, Start, embed, ending, ngram_rows};
+use crate::model::{RowsAhead, Scribe, Start, embed, ending, finite, ngram_rows};
 use crate::rope::Position;
 use crate::rows::{Closing, RowRing};
 use crate::state::State;
@@ -61,6 +61,40 @@ impl Model {
         cancel: &Cancel,
         told: &mut dyn FnMut(u32),
     ) -> Result<Output> {
+        self.read_with(state, prompt, None, cancel, told)
+    }
+
+    /// Reads a prompt as [`Model::read`] does, and gives `row` the logits of every row in turn, whatever it says that it wants.
+    /// Those of a few rows are in memory at a time.
+    ///
+    /// # Errors
+    /// As [`Model::read`].
+    pub fn read_rows(
+        &mut self,
+        state: &mut State,
+        prompt: &Prompt<'_>,
+        cancel: &Cancel,
+        told: &mut dyn FnMut(u32),
+        row: &mut dyn FnMut(&[f32]),
+    ) -> Result<()> {
+        let (checkpoint, vocab) = (self.checkpoint.clone(), self.geometry().vocab as usize);
+        let mut scribe = |logits: &[f32]| {
+            finite(&checkpoint, logits)?;
+            logits.chunks_exact(vocab).for_each(&mut *row);
+            Ok(())
+        };
+        let prompt = Prompt { want: Want::All, ..*prompt };
+        self.read_with(state, &prompt, Some(&mut scribe), cancel, told).map(|_| ())
+    }
+
+    fn read_with(
+        &mut self,
+        state: &mut State,
+        prompt: &Prompt<'_>,
+        scribe: Option<Scribe<'_>>,
+        cancel: &Cancel,
+        told: &mut dyn FnMut(u32),
+    ) -> Result<Output> {
         state.check_whole()?;
         self.check(state, prompt.ids, prompt.positions)?;
         let count = prompt.ids.len() as u32;
@@ -79,7 +113,7 @@ impl Model {
             filler
                 .spawn_scoped(scope, || source.fill(&ring, &mut tables, context, &prompt))
                 .map_err(|cause| ss_stream::Error::Threads { threads: 1, cause: cause.to_string() })?;
-            self.read_passes(state, &prompt, passes, &ring, cancel, told)
+            self.read_passes(state, &prompt, (passes, &ring), scribe, cancel, told)
         });
         self.count_early(&mut tables, &ring, &prompt);
         self.store.ngrams = tables;
@@ -99,13 +133,13 @@ impl Model {
         }
     }
 
-    /// Reads a prompt in groups of so many passes.
+    /// Reads a prompt in groups of so many passes, their n-gram rows coming from a ring.
     fn read_passes(
         &mut self,
         state: &mut State,
         prompt: &Prompt<'_>,
-        passes: usize,
-        ring: &RowRing,
+        (passes, ring): (usize, &RowRing),
+        mut scribe: Option<Scribe<'_>>,
         cancel: &Cancel,
         told: &mut dyn FnMut(u32),
     ) -> Result<Output> {
@@ -114,11 +148,12 @@ impl Model {
         for group in prompt.parts(passes * prompt.pass as usize) {
             let count = group.ids.len() as u32;
             let ahead = RowsAhead { ring, number };
+            let scribe = scribe.as_mut().map(|scribe| &mut **scribe as Scribe<'_>);
             let output = match count > prompt.pass {
-                true => self.read_group(state, group, ahead, cancel, &mut |tokens| told(done + tokens))?,
+                true => self.read_group(state, group, ahead, scribe, cancel, &mut |tokens| told(done + tokens))?,
                 false => {
                     let pass = Pass { positions: group.positions, ..Pass::prompt(group.ids, group.want) };
-                    self.forward_with(state, &pass, Some(ahead), cancel)?
+                    self.forward_with(state, &pass, Some(ahead), scribe, cancel)?
                 }
             };
             done += count;
@@ -138,6 +173,7 @@ impl Model {
         state: &mut State,
         group: Prompt<'_>,
         ahead: RowsAhead<'_>,
+        mut scribe: Option<Scribe<'_>>,
         cancel: &Cancel,
         told: &mut dyn FnMut(u32),
     ) -> Result<Output> {
@@ -164,7 +200,8 @@ impl Model {
         let first = if group.want == Want::All { 0 } else { run.passes.len() - 1 };
         for pass in first..run.passes.len() {
             run.enter(pass);
-            endings.push(ending(&mut run, weights, chooser, group.want)?);
+            let scribe = scribe.as_mut().map(|scribe| &mut **scribe as Scribe<'_>);
+            endings.push(ending(&mut run, weights, chooser, group.want, scribe)?);
         }
         let mut read = Output { logits: Vec::new(), likeliest: None, recording: None };
         for ending in endings {

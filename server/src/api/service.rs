@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use warp::http::header::{ACCEPT, HeaderName, VARY};
+use warp::http::header::VARY;
 use warp::http::{Method, StatusCode};
 
 use crate::api::common::text;
@@ -12,13 +12,11 @@ use crate::app::{rfc3339, seconds};
 use crate::flow::off_thread;
 use crate::http::answer::Answer;
 use crate::http::route::{Call, Route};
+use crate::page;
 use crate::prepare::chat;
 use crate::refusal::Refusal;
 use crate::shape::{Field, Fields, Kind};
 use crate::snapshot::{DoneView, EngineView, GapView, RunningView};
-
-/// The page for browsers.
-const PAGE: &str = include_str!("../page/index.html");
 
 const TEXT: Kind = Kind::Text;
 
@@ -80,22 +78,17 @@ pub fn loading() -> Answer {
     Answer::from(json!({ "status": "loading" })).with_status(StatusCode::SERVICE_UNAVAILABLE)
 }
 
+/// The root: a page for browsers, and for others the words that clients look for.
 fn root(call: &Call) -> Answer {
-    let wants_page = call
-        .headers
-        .get(ACCEPT)
-        .and_then(|accept| accept.to_str().ok())
-        .is_some_and(|accept| accept.contains("text/html"));
-    let answer = match wants_page {
-        // The page asks nothing of other servers, and is asked for nothing by other pages.
-        true => Answer::whole("text/html; charset=utf-8", PAGE.as_bytes().to_vec()).with_header(
-            HeaderName::from_static("content-security-policy"),
-            "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; \
-             base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        ),
-        false => Answer::text("Ollama is running"),
-    };
-    answer.with_header(VARY, "Accept")
+    match page::is_wanted(&call.headers) {
+        true => page_for_browsers(),
+        false => Answer::text("Ollama is running").with_header(VARY, "Accept"),
+    }
+}
+
+/// The page, which is there before the model is, and says so.
+pub fn page_for_browsers() -> Answer {
+    page::answer().with_header(VARY, "Accept")
 }
 
 /// What `/ss/status` tells.
@@ -157,6 +150,8 @@ fn status(call: &Call) -> Answer {
             "prefill_rate": rate(totals.prompt_tokens, totals.prefill.as_secs_f64()),
             "decode_rate": rate(totals.output_tokens, totals.decode.as_secs_f64()),
             "cancelled": totals.cancelled,
+            "read_so_far": totals.read_so_far,
+            "written_so_far": totals.written_so_far,
         }),
     })
 }

@@ -10,6 +10,7 @@ use warp::http::{Method, StatusCode, Uri};
 
 use crate::http::answer::Answer;
 use crate::http::socket::REQUEST_ID;
+use crate::page;
 use crate::refusal::{Code, Refusal};
 
 /// Headers that a page may send beside those that it asks for.
@@ -54,7 +55,7 @@ impl Gate {
             ));
         }
         match &self.key {
-            Some(key) if *method != Method::OPTIONS && !is_open(uri.path()) && !has_key(headers, key) => {
+            Some(key) if *method != Method::OPTIONS && !is_open(uri.path(), headers) && !has_key(headers, key) => {
                 Err(Refusal::new(
                     Code::Key,
                     "a key is needed: send `Authorization: Bearer KEY` or `x-api-key: KEY` with the key of --api-key",
@@ -77,7 +78,7 @@ impl Gate {
     pub fn mark(&self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
         if let Some(origin) = origin.filter(|origin| self.allows(origin)) {
             headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-            headers.insert(VARY, HeaderValue::from_static("Origin"));
+            headers.append(VARY, HeaderValue::from_static("Origin"));
             headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(REQUEST_ID));
         }
     }
@@ -99,9 +100,13 @@ pub fn preflight(headers: &HeaderMap) -> Answer {
     answer
 }
 
-/// Paths that need no key.
-fn is_open(path: &str) -> bool {
-    path.trim_end_matches('/') == "/health"
+/// What needs no key: health, and the page for browsers, which holds nothing but the place where a key is asked for.
+fn is_open(path: &str, headers: &HeaderMap) -> bool {
+    match path.trim_end_matches('/') {
+        "/health" => true,
+        "" => page::is_wanted(headers),
+        _ => false,
+    }
 }
 
 /// The host without its port.
@@ -207,5 +212,9 @@ mod tests {
         assert_eq!(asked(&gate, &[]), Err(Code::Key));
         let open = |method, path| gate.check(&method, &Uri::from_static(path), &HeaderMap::new()).is_ok();
         assert!(open(Method::GET, "/health") && open(Method::OPTIONS, "/api/chat") && !open(Method::GET, "/api/tags"));
+        assert!(!open(Method::GET, "/"));
+        let page = headers(&[("accept", "text/html,*/*")]);
+        assert!(gate.check(&Method::GET, &Uri::from_static("/"), &page).is_ok());
+        assert!(gate.check(&Method::GET, &Uri::from_static("/ss/status"), &page).is_err());
     }
 }

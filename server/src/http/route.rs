@@ -19,6 +19,7 @@ use crate::http::answer::Answer;
 use crate::http::socket::{Link, REQUEST_ID};
 use crate::http::{body, gate};
 use crate::hub::Tag;
+use crate::page;
 use crate::refusal::{Code, Family, Refusal};
 use crate::shape::{Fields, Kind};
 
@@ -162,6 +163,7 @@ where
     let Some(core) = app.core().filter(|_| app.is_loaded()) else {
         return match route.path {
             "/health" => Ok(api::service::loading()),
+            "/" if page::is_wanted(&headers) => Ok(api::service::page_for_browsers()),
             _ => Err(Refusal::new(Code::Busy, "the model is still being loaded; GET /health says when it is there")),
         };
     };

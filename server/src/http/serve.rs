@@ -148,12 +148,13 @@ async fn connection(stream: TcpStream, app: Arc<App>, mut stop: watch::Receiver<
     // A token is sent when it is there.
     let _ = stream.set_nodelay(true);
     let (stream, link) = (Arc::new(stream), Arc::new(Link::default()));
+    let times = app.settings.times;
     let service = TowerToHyperService::new(warp::service(handle(app, link.clone())));
     let mut http = hyper::server::conn::http1::Builder::new();
     // The socket itself says how long it waits.
     http.timer(TokioTimer::new()).header_read_timeout(None);
     http.half_close(true).max_header_size(HEAD).max_buf_size(HEAD + (8 << 10)).max_headers(HEADERS);
-    let socket = TokioIo::new(Socket::new(stream.clone(), link.clone()));
+    let socket = TokioIo::new(Socket::new(stream.clone(), link.clone(), times));
     let mut serving = std::pin::pin!(http.serve_connection(socket, service));
     let mut gone = std::pin::pin!(departure(stream, link));
     let mut ending = false;

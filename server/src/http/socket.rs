@@ -18,14 +18,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
+use crate::app::Times;
 use crate::refusal::{Code, Family, Refusal};
 
-/// How long a client may take over a piece of its request.
-const SLOW_REQUEST: Duration = Duration::from_secs(30);
-/// How long a connection may rest between requests.
-const IDLE: Duration = Duration::from_secs(75);
-/// How long a client may take nothing of what is written.
-const SLOW_READER: Duration = Duration::from_secs(120);
 /// How often it is asked whether a client is still there.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a client that sent its last byte may get nothing before it counts as gone, where nothing can be written to ask.
@@ -162,6 +157,9 @@ pub struct Socket {
     writing: Patience,
     /// What is written in place of something else.
     instead: Vec<u8>,
+    times: Times,
+    /// Whether the client was waited for long enough: then it is told nothing more.
+    given_up: bool,
 }
 
 /// A wait that ends.
@@ -194,7 +192,7 @@ const FIRST: usize = 64;
 
 impl Socket {
     /// Wraps a connection.
-    pub fn new(stream: Arc<TcpStream>, link: Arc<Link>) -> Self {
+    pub fn new(stream: Arc<TcpStream>, link: Arc<Link>, times: Times) -> Self {
         Socket {
             stream,
             link,
@@ -202,6 +200,8 @@ impl Socket {
             reading: Patience::new(),
             writing: Patience::new(),
             instead: Vec::new(),
+            times,
+            given_up: false,
         }
     }
 
@@ -241,7 +241,7 @@ impl Socket {
         loop {
             match self.stream.poll_write_ready(context) {
                 Poll::Pending => {
-                    return self.writing.poll(context, SLOW_READER).map(Err);
+                    return self.writing.poll(context, self.times.slow_reader).map(Err);
                 }
                 Poll::Ready(ready) => ready?,
             }
@@ -279,8 +279,14 @@ impl AsyncRead for Socket {
             match self.stream.poll_read_ready(context) {
                 Poll::Pending => {
                     // Between requests nothing of the next one has come.
-                    let most = if self.first.is_empty() && !self.link.is_busy() { IDLE } else { SLOW_REQUEST };
-                    return self.reading.poll(context, most).map(Err);
+                    let most = if self.first.is_empty() && !self.link.is_busy() {
+                        self.times.idle
+                    } else {
+                        self.times.slow_request
+                    };
+                    let waited = self.reading.poll(context, most);
+                    self.given_up |= waited.is_ready();
+                    return waited.map(Err);
                 }
                 Poll::Ready(ready) => ready?,
             }
@@ -303,6 +309,9 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.given_up {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
         ready!(self.write_instead(context))?;
         if let Some(instead) = self.refusal(bytes) {
             self.instead = instead;

@@ -17,8 +17,6 @@ use crate::http::socket::{Busy, Link};
 use crate::hub::{Note, Ticket};
 use crate::refusal::{Code, Refusal};
 
-/// How long a stream may be quiet.
-pub const QUIET: Duration = Duration::from_secs(10);
 /// Bytes of frames that go out together at most, but for the last frame.
 const TOGETHER: usize = 64 << 10;
 
@@ -55,6 +53,8 @@ pub struct Frames {
     link: Arc<Link>,
     _busy: Busy,
     quiet: Pin<Box<Sleep>>,
+    /// How long it may be quiet.
+    most: Duration,
     /// Until the first token.
     deadline: Option<Pin<Box<Sleep>>>,
     out: Vec<u8>,
@@ -62,7 +62,7 @@ pub struct Frames {
 
 impl Frames {
     /// The stream of a reply whose turn has come.
-    pub fn new(ticket: Ticket, mut writer: Box<dyn Writer>, link: Arc<Link>) -> Self {
+    pub fn new(ticket: Ticket, mut writer: Box<dyn Writer>, link: Arc<Link>, most: Duration) -> Self {
         let mut out = Vec::new();
         writer.begin(&mut out);
         // Events may be numbered: what a writer would say while it is quiet is not tried out.
@@ -73,7 +73,8 @@ impl Frames {
             ticket: Some(ticket),
             writer,
             link,
-            quiet: Box::pin(tokio::time::sleep(QUIET)),
+            quiet: Box::pin(tokio::time::sleep(most)),
+            most,
             deadline,
             out,
         }
@@ -126,7 +127,7 @@ impl Frames {
         }
         while self.quiet.as_mut().poll(context).is_ready() {
             self.writer.quiet(&mut self.out);
-            self.quiet.as_mut().reset(Instant::now() + QUIET);
+            self.quiet.as_mut().reset(Instant::now() + self.most);
         }
     }
 }
@@ -141,7 +142,7 @@ impl Stream for Frames {
             frames.wait(context);
         }
         if !frames.out.is_empty() {
-            frames.quiet.as_mut().reset(Instant::now() + QUIET);
+            frames.quiet.as_mut().reset(Instant::now() + frames.most);
             return Poll::Ready(Some(Ok(std::mem::take(&mut frames.out).into())));
         }
         if frames.ticket.is_none() { Poll::Ready(None) } else { Poll::Pending }

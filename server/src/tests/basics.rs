@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::rig::{Rig, script};
+use super::rig::{Rig, Setup, script};
 
 #[test]
 fn the_servers_own_paths_answer() {
@@ -69,4 +69,16 @@ fn an_unknown_field_is_named() {
     assert_eq!(reply.status, 400);
     let error: &Value = &reply.json()["error"];
     assert_eq!((error["param"].as_str(), error["type"].as_str()), (Some("foo"), Some("invalid_request_error")));
+}
+
+#[test]
+fn while_the_model_is_loaded_the_server_says_so() {
+    let rig = Rig::set_up(script(json!([])), Setup { loading: true, ..Setup::default() });
+    let health = rig.get("/health");
+    assert_eq!((health.status, health.json()), (503, json!({ "status": "loading" })));
+    for path in ["/api/tags", "/v1/models", "/ss/status"] {
+        let reply = rig.get(path);
+        assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{path}");
+    }
+    assert_eq!(rig.get("/nope").status, 404);
 }

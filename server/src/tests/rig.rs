@@ -32,6 +32,7 @@ pub struct Rig {
     /// Its state.
     pub app: Arc<App>,
     stop: watch::Sender<Stop>,
+    hub: Arc<Hub>,
     threads: Vec<std::thread::JoinHandle<()>>,
 }
 
@@ -44,6 +45,8 @@ pub struct Setup {
     pub gate: Gate,
     /// Its limits.
     pub limits: Limits,
+    /// Whether its model is never loaded.
+    pub loading: bool,
 }
 
 /// The name of the model.
@@ -73,7 +76,10 @@ impl Rig {
         setup.settings.port = address.port();
         let app = App::new(setup.settings, setup.gate);
         let hub = Hub::new(setup.limits, app.board.clone());
-        app.load(Core { words: WORDS.clone(), hub: hub.clone(), watch: engine.watch() });
+        let core = Core { words: WORDS.clone(), hub: hub.clone(), watch: engine.watch() };
+        if !setup.loading {
+            app.load(core);
+        }
         let (stop, receiver) = watch::channel(Stop::Not);
         let serving = std::thread::spawn({
             let app = app.clone();
@@ -83,8 +89,11 @@ impl Rig {
                 runtime.block_on(serve(listener, app, receiver)).unwrap();
             }
         });
-        let making = std::thread::spawn(move || hub.run(engine.as_mut()));
-        Rig { address, app, stop, threads: vec![serving, making] }
+        let making = std::thread::spawn({
+            let hub = hub.clone();
+            move || hub.run(engine.as_mut())
+        });
+        Rig { address, app, stop, hub, threads: vec![serving, making] }
     }
 
     /// Begins the end.
@@ -132,9 +141,7 @@ impl Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         let _ = self.stop.send(Stop::Now);
-        if let Some(core) = self.app.core() {
-            core.hub.stop();
-        }
+        self.hub.stop();
         for thread in self.threads.drain(..) {
             let ended = thread.join();
             if !std::thread::panicking() {

@@ -43,8 +43,6 @@ fn a_required_call_is_a_complete_one() {
     let rome = call("get_weather", &[("city", "Rome\nItaly")]);
     for good in [paris.clone(), rome.clone(), format!("{paris}\n{rome}")] {
         assert!(vocabulary.allows(held.fork(), &good), "{good}");
-        let spelt = vocabulary.spelt(&good);
-        assert_eq!(vocabulary.allows_ids(held.fork(), &spelt), Some(spelt.len()), "{good}");
     }
     for bad in [
         String::new(),
@@ -239,7 +237,7 @@ fn what_is_allowed_is_read_back_as_what_the_schema_allows() {
             }
         }
     }
-    assert!(calls > 100 && given_up < 20, "{calls} calls, {given_up} given up");
+    assert!(calls > 200 && given_up < 50, "{calls} calls, {given_up} given up");
 }
 
 fn read(declared: &[Value], text: &str) -> Reply {

@@ -98,11 +98,19 @@ impl Vocabulary {
             if ends && (open.is_empty() || ids.len() >= patience || dice.below(4) == 0) {
                 return Some(self.words.text_of(&ids));
             }
+            // A text within a call goes on unless its end is written out.
+            if dice.below(8) == 0
+                && let Some(ended) = self.try_text(&held, "\n</parameter>\n")
+            {
+                held = ended.0;
+                ids.extend(ended.1);
+                continue;
+            }
             assert!(!open.is_empty(), "a reply that may neither end nor go on: {:?}", self.words.text_of(&ids));
             // Long replies come to their end by what closes something, where that may come.
             let closes = |id: &&u32| {
                 let bytes = self.words.tokenizer().bytes_of(**id);
-                bytes.first().is_some_and(|byte| b"\"}],</".contains(byte))
+                bytes.first().is_some_and(|byte| b"\"}],</\n".contains(byte))
             };
             let closing: Vec<u32> = open.iter().filter(closes).copied().collect();
             let pool = if !closing.is_empty() && dice.below(patience) < ids.len() { &closing } else { &open };
@@ -111,6 +119,21 @@ impl Vocabulary {
             ids.push(id);
         }
         None
+    }
+}
+
+impl Vocabulary {
+    /// The reply after a text, if it may come here.
+    fn try_text(&self, held: &Compiled, text: &str) -> Option<(Compiled, Vec<u32>)> {
+        let mut held = held.fork();
+        let ids = self.words.tokenizer().encode(text, AddedTokens::Recognise).unwrap();
+        for &id in &ids {
+            if !is_in(held.mask().unwrap(), id) {
+                return None;
+            }
+            held.accept(id).unwrap();
+        }
+        Some((held, ids))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::shape::{Field, Fields, Kind};
 
 /// A block of text.
 const TEXT_BLOCK: Fields = Fields::open(
-    "TextBlock",
+    "AnthropicTextBlock",
     &[Field::required("type", Kind::Text, "`text`."), Field::new("text", Kind::Text, "The text.")],
 );
 
@@ -19,7 +19,7 @@ const TEXT_BLOCKS: Kind = Kind::Either(&[Kind::Text, Kind::List(&Kind::Object(&T
 
 /// Where a document or a picture comes from.
 const SOURCE: Fields = Fields::open(
-    "Source",
+    "AnthropicSource",
     &[
         Field::required(
             "type",
@@ -37,7 +37,7 @@ const ANY_SOURCE: Kind = Kind::Either(&[Kind::Text, Kind::Object(&SOURCE)]);
 
 /// A block inside a tool's result.
 const RESULT_BLOCK: Fields = Fields::open(
-    "ResultBlock",
+    "AnthropicResultBlock",
     &[
         Field::required(
             "type",
@@ -55,7 +55,7 @@ const RESULT_BLOCK: Fields = Fields::open(
 
 /// A block of a message.
 const BLOCK: Fields = Fields::open(
-    "ContentBlock",
+    "AnthropicContentBlock",
     &[
         Field::required(
             "type",
@@ -83,7 +83,7 @@ const BLOCK: Fields = Fields::open(
 );
 
 const MESSAGE: Fields = Fields::strict(
-    "InputMessage",
+    "AnthropicMessage",
     &[
         Field::required("role", Kind::Choice(&["user", "assistant", "system"]), "Who speaks."),
         Field::required(
@@ -95,12 +95,12 @@ const MESSAGE: Fields = Fields::strict(
 );
 
 const SYSTEM_BLOCK: Fields = Fields::open(
-    "SystemBlock",
+    "AnthropicSystemBlock",
     &[Field::required("type", Kind::Only("\"text\""), "Its type."), Field::required("text", Kind::Text, "The text.")],
 );
 
 const TOOL: Fields = Fields::open(
-    "ToolDefinition",
+    "AnthropicTool",
     &[
         Field::new("type", Kind::Text, "`custom`; tools that Anthropic's servers run are left out."),
         Field::new("name", Kind::Text, "Its name."),
@@ -111,7 +111,7 @@ const TOOL: Fields = Fields::open(
 );
 
 const CHOICE: Fields = Fields::strict(
-    "ToolChoice",
+    "AnthropicToolChoice",
     &[
         Field::required("type", Kind::Choice(&["auto", "any", "tool", "none"]), "Whether a tool is to be called."),
         Field::new("name", Kind::Text, "The tool, for `tool`."),
@@ -120,7 +120,7 @@ const CHOICE: Fields = Fields::strict(
 );
 
 const THINKING: Fields = Fields::strict(
-    "ThinkingConfig",
+    "AnthropicThinkingConfig",
     &[
         Field::required("type", Kind::Choice(&["enabled", "disabled", "adaptive"]), "Whether the model thinks first."),
         Field::new("budget_tokens", Kind::Whole(1, i128::MAX), "How hard, for `enabled`."),
@@ -129,7 +129,7 @@ const THINKING: Fields = Fields::strict(
 );
 
 const FORMAT: Fields = Fields::strict(
-    "OutputFormat",
+    "AnthropicOutputFormat",
     &[
         Field::required("type", Kind::Only("\"json_schema\""), "What the answer is."),
         Field::required("schema", Kind::Map, "The JSON Schema; it is enforced."),
@@ -137,7 +137,7 @@ const FORMAT: Fields = Fields::strict(
 );
 
 const OUTPUT: Fields = Fields::strict(
-    "OutputConfig",
+    "AnthropicOutputConfig",
     &[
         Field::new(
             "effort",

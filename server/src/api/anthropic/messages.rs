@@ -47,11 +47,8 @@ async fn answer(call: Call) -> Result<Answer, Refusal> {
     call.app.check_model(text(&fields, "model"), Family::Anthropic)?;
     let (talk, _) = turns::read(&fields)?;
     let generation = generation(&fields, talk.finish("messages")?)?;
-    let dialect = Messages {
-        asked: generation.max_tokens.unwrap_or(u32::MAX),
-        window: call.core.words.facts().window,
-        hidden: fields::hides_thoughts(&fields),
-    };
+    let dialect =
+        Messages { asked: generation.max_tokens.unwrap_or(u32::MAX), hidden: fields::hides_thoughts(&fields) };
     let answer = flow::reply(call, generation, Box::new(dialect), flag(&fields, "stream")).await?;
     Ok(telling(answer, ignored(&BODY, &fields)))
 }
@@ -83,8 +80,6 @@ pub fn generation(fields: &Object, messages: Vec<Value>) -> Result<Generation, R
 pub struct Messages {
     /// Most tokens that were asked for.
     pub asked: u32,
-    /// Most tokens of prompt and reply.
-    pub window: u32,
     /// Whether thoughts are left out.
     pub hidden: bool,
 }
@@ -105,9 +100,7 @@ impl Messages {
         let reason = match outcome.ended {
             _ if ending.calls > 0 && !ending.cut => "tool_use",
             // The room ran out before the limit that was asked for.
-            Ended::Limit | Ended::Window if self.asked > self.window.saturating_sub(start.prompt_tokens) => {
-                "model_context_window_exceeded"
-            }
+            Ended::Limit | Ended::Window if self.asked > start.room => "model_context_window_exceeded",
             ended if ended.is_cut() => "max_tokens",
             _ if ending.stop.is_some() => return ("stop_sequence", json!(ending.stop)),
             _ => "end_turn",

@@ -129,7 +129,7 @@ fn model(call: &Call) -> Value {
     })
 }
 
-/// The model with what it holds now: most of the weights lie on disk, and none on another device.
+/// The model with what it holds in memory now; were that not all of `size`, clients would report a share of the CPU.
 fn loaded(call: &Call) -> Value {
     let mut model = model(call);
     let resident: u64 = (call.core.watch)().memory.iter().map(|part| part.bytes).sum();

@@ -101,7 +101,7 @@ fn complete(tool: &mut Value) {
 fn usage(outcome: &Outcome) -> Value {
     json!({
         "input_tokens": outcome.prompt,
-        "input_tokens_details": { "cached_tokens": outcome.cached },
+        "input_tokens_details": { "cached_tokens": outcome.cached, "cache_write_tokens": 0 },
         "output_tokens": outcome.output,
         "output_tokens_details": { "reasoning_tokens": outcome.reasoning },
         "total_tokens": outcome.prompt + outcome.output,

@@ -3,7 +3,7 @@
 
 use super::input::ITEMS;
 use super::tools::{CHOICE, TOOLS};
-use crate::api::openai::fields::POSITIVE;
+use crate::api::openai::fields::{POSITIVE, STREAM_OPTIONS};
 use crate::shape::{ANY_REAL, ANY_WHOLE, Field, Fields, Kind};
 
 const REASONING: Fields = Fields::strict(
@@ -42,9 +42,6 @@ const TEXT: Fields = Fields::strict(
         Field::inert("verbosity", Kind::Text),
     ],
 );
-
-const STREAM_OPTIONS: Fields =
-    Fields::strict("ResponseStreamOptions", &[Field::inert("include_obfuscation", Kind::Flag)]);
 
 /// The body.
 pub const BODY: Fields = Fields::strict(

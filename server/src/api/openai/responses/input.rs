@@ -200,7 +200,7 @@ impl Reader {
     /// The model's turn is over.
     fn settle(&mut self) -> Result<(), Refusal> {
         match self.turn.take() {
-            // Thoughts that came to nothing, and of which nothing is known, are no turn.
+            // A turn of which nothing is known, as of thoughts without a summary, is none.
             Some((said, _)) if said == Said::default() => Ok(()),
             Some((said, path)) => self.talk.assistant(said, &path),
             None => Ok(()),

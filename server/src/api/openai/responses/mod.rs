@@ -42,7 +42,17 @@ async fn answer(call: Call) -> Result<Answer, Refusal> {
     let (generation, offered) = generation(&fields)?;
     let stream = flag(&fields, "stream");
     let dialect = Responses { summary: wants_summary(&fields), offered, fields };
-    flow::reply(call, generation, Box::new(dialect), stream).await
+    flow::reply(call, generation, Box::new(dialect), stream).await.map_err(renamed)
+}
+
+/// What all APIs share names fields as chat completions do: here they have names of their own.
+fn renamed(mut refusal: Refusal) -> Refusal {
+    refusal.field = refusal.field.map(|field| match field.as_str() {
+        "response_format" => "text.format".to_owned(),
+        "messages" => "input".to_owned(),
+        _ => field,
+    });
+    refusal
 }
 
 /// The request as the server sees it, and the tools by the names that the model knows them by.

@@ -141,28 +141,31 @@ impl Offered {
             let Some(declared) = declared.as_object() else { continue };
             match text(declared, "type") {
                 Some("namespace") => {
-                    for member in list(declared, "tools").iter().filter_map(Value::as_object) {
-                        offered.add(member, Some(declared), at)?;
+                    for (place, member) in list(declared, "tools").iter().enumerate() {
+                        let Some(member) = member.as_object() else { continue };
+                        offered.add(member, Some(declared), &format!("tools[{at}].tools[{place}]"))?;
                     }
                 }
-                Some("function" | "custom") => offered.add(declared, None, at)?,
+                Some("function" | "custom") => offered.add(declared, None, &format!("tools[{at}]"))?,
                 _ => {}
             }
         }
         Ok(offered)
     }
 
-    fn add(&mut self, declared: &Object, namespace: Option<&Object>, at: usize) -> Result<(), Refusal> {
+    fn add(&mut self, declared: &Object, namespace: Option<&Object>, path: &str) -> Result<(), Refusal> {
         let custom = text(declared, "type") == Some("custom");
         let mut offered = if custom { freeform(declared) } else { tool(declared) };
         let name = offered.name.clone();
         let space = namespace.and_then(|namespace| text(namespace, "name")).map(str::to_owned);
-        if name.is_empty() || space.as_ref().is_some_and(String::is_empty) {
-            let path = format!("tools[{at}].name");
-            return Err(Refusal::field(&path, format!("`{path}` must not be empty, nor a name below it")));
+        if name.is_empty() {
+            let path = format!("{path}.name");
+            return Err(Refusal::field(&path, format!("`{path}` must not be empty")));
         }
         offered.name = full_name(space.as_deref(), &name);
-        if let Some(about) = namespace.and_then(|namespace| text(namespace, "description")) {
+        let is_first = self.0.last().is_none_or(|entry| entry.namespace != space);
+        if let Some(about) = namespace.and_then(|namespace| text(namespace, "description")).filter(|_| is_first) {
+            // The model is told of members alone: what they are for together is said once, with the first.
             let own = offered.description.take().map_or_else(String::new, |own| format!("\n\n{own}"));
             offered.description = Some(format!("{about}{own}"));
         }
