@@ -1,11 +1,13 @@
 //! Owns: replies of chat completions, whole and streamed: their text, calls, ends, likelihoods and failures.
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::rig::{Rig, script};
+use super::rig::{Reply, Rig, request, script};
 use super::seen::{Bench, CHAT, Joined, both, function, user, with, written};
+use crate::http::serve::Stop;
 use crate::scripted::Script;
 
 /// A server whose tokens are so many bytes long.
@@ -183,6 +185,20 @@ fn row_103_a_fault_in_the_middle_is_an_error_and_the_next_reply_is_made() {
     fails(&rig, &json!({ "messages": user("fail") }), "the disk is gone");
     fails(&rig, &json!({ "messages": user("panic") }), "fault of its own");
     assert_eq!(rig.post(CHAT, &ask(json!({}))).status, 200);
+}
+
+#[test]
+fn a_stream_that_runs_while_the_server_drains_comes_to_its_end() {
+    let rig = Rig::with(script(json!([{ "text": "one two three four five six", "token_ms": 30 }])));
+    let mut stream = rig.connect();
+    let body = ask(json!({ "stream": true })).to_string();
+    stream.write_all(&request("POST", CHAT, &[], body.as_bytes())).unwrap();
+    while !rig.app.core().unwrap().hub.is_busy() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    rig.stop(Stop::Draining);
+    let joined = Joined::read(&Reply::read(&mut stream));
+    assert!(joined.done && joined.content == "one two three four five six", "{joined:?}");
 }
 
 #[test]

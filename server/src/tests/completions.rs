@@ -50,6 +50,8 @@ fn prompts_come_in_four_forms() {
         (json!([]), "prompt"),
         (json!(""), "prompt"),
         (json!([[]]), "prompt"),
+        (json!(["a", ""]), "prompt"),
+        (json!([[1], [4_000_000]]), "prompt"),
         (json!(5), "prompt"),
         (json!([1, "a"]), "prompt"),
         (json!([1, [1]]), "prompt"),

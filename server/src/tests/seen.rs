@@ -203,6 +203,7 @@ impl Joined {
         assert_eq!(reply.status, 200, "{}", reply.text());
         assert_eq!(reply.header("content-type"), Some("text/event-stream; charset=utf-8"));
         assert_eq!(reply.header("cache-control"), Some("no-cache"));
+        assert!(reply.whole, "the stream broke off");
         let mut joined = Joined { chunks: reply.data(), ..Joined::default() };
         joined.done = reply.events().last().is_some_and(|(_, data)| data == "[DONE]");
         let chunks = joined.chunks.clone();

@@ -35,7 +35,7 @@ pub const ROUTE_BODY: &Fields = &BODY;
 const TEXT_PART: Fields = Fields::strict(
     "TextPart",
     &[
-        Field::required("type", Kind::Text, "`text`, `input_text` or `output_text`."),
+        Field::required("type", Kind::Choice(&["text", "input_text", "output_text"]), "What it is."),
         Field::required("text", Kind::Text, "The text."),
         Field::inert("annotations", Kind::List(&Kind::Anything)),
         Field::inert("cache_control", Kind::Map),
@@ -45,13 +45,15 @@ const TEXT_PART: Fields = Fields::strict(
 const REFUSAL_PART: Fields = Fields::strict(
     "RefusalPart",
     &[
-        Field::required("type", Kind::Text, "`refusal`: what the assistant said instead of an answer."),
+        Field::required("type", Kind::Choice(&["refusal"]), "What the assistant said instead of an answer."),
         Field::required("refusal", Kind::Text, "The text."),
     ],
 );
 
-const PICTURE_PART: Fields =
-    Fields::open("PicturePart", &[Field::required("type", Kind::Text, "A picture, which is refused.")]);
+const PICTURE_PART: Fields = Fields::open(
+    "PicturePart",
+    &[Field::required("type", Kind::Choice(&["image_url", "image", "input_image"]), "A picture, which is refused.")],
+);
 
 const CONTENT: Kind = Kind::Either(&[
     Kind::Text,
@@ -342,12 +344,13 @@ fn read_message(talk: &mut Conversation, message: &Object, path: &str) -> Result
 /// Fields belong to certain roles.
 fn check_fields(message: &Object, role: &str, path: &str) -> Result<(), Refusal> {
     let belongs = |name: &str| match name {
-        "name" | "tool_call_id" => role == "tool",
+        // An assistant's name is a label of frameworks that changes nothing.
+        "name" => role == "tool" || role == "assistant",
+        "tool_call_id" => role == "tool",
         "tool_calls" | "reasoning_content" | "reasoning" => role == "assistant",
         _ => true,
     };
-    // An assistant's name is a label of frameworks that changes nothing.
-    let wrong = message.keys().find(|name| !(belongs(name) || role == "assistant" && *name == "name"));
+    let wrong = message.keys().find(|name| !belongs(name));
     match wrong {
         Some(name) => {
             let path = format!("{path}.{name}");

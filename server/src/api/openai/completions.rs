@@ -17,6 +17,7 @@ use crate::http::answer::Answer;
 use crate::http::route::{Call, Route};
 use crate::http::stream::{SSE, Writer, comment, event};
 use crate::hub::Tag;
+use crate::prepare::prepare;
 use crate::refusal::{Family, Refusal};
 use crate::request::{Generation, Input};
 use crate::shape::{ANY_REAL, ANY_WHOLE, Field, Fields, Kind, TEXT_OR_TEXTS, whole};
@@ -168,6 +169,11 @@ fn prompt_text(call: &Call, generation: &Generation) -> String {
 
 /// Makes the replies one after the other.
 async fn whole_answer(call: &Call, asked: Vec<Generation>, echo: bool) -> Result<Answer, Refusal> {
+    if asked.len() > 1 {
+        // What is refused is refused before any reply is made.
+        let (words, all) = (call.core.words.clone(), asked.clone());
+        flow::off_thread(move || all.iter().try_for_each(|one| prepare(one, words.as_ref()).map(drop))).await??;
+    }
     let (mut choices, mut used) = (Vec::new(), None::<Outcome>);
     let mut start = None;
     for (index, generation) in asked.into_iter().enumerate() {
