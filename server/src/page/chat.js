@@ -202,8 +202,10 @@ async function receive(answer, messages) {
   answer.id = response.headers.get('x-request-id');
   for await (const data of events(response)) {
     if (data === '[DONE]') return;
+    const waited = !answer.first;
     answer.take(JSON.parse(data));
-    if (answer.first) phase('');
+    // Once, so that what is said later stays.
+    if (waited && answer.first) phase('');
     scrollDown();
   }
   throw new Problem('The connection broke off before the answer was whole.', 0);
