@@ -106,6 +106,7 @@ impl Settings<'_> {
             thinking: self.thinking(),
             tools: (!self.tools.is_empty()).then(|| ToolSchemas::new(self.tools)),
             stops: self.reply.stop.clone(),
+            one_call: false,
         };
         Ok(ask)
     }

@@ -25,6 +25,8 @@ const MOST_GROUP: i64 = 262_144;
 const MOST_LAYERS: i64 = 256;
 /// Most rows of a made-up n-gram table: a hundred times the released one's, which still can be numbered.
 const MOST_NGRAM_ROWS: u64 = 32_000_000_000;
+/// Most requests or connections: files of a process are bounded, too.
+const MOST_WAITING: i64 = 65_536;
 /// Most tokens of a made-up trace.
 const MOST_TOKENS: i64 = 100_000;
 /// Microseconds of a layer of the released model where memory gives 300 GB/s: its weights and ten experts are 89 MB.
@@ -53,6 +55,15 @@ Examples:
   ss run --think=low \"What is the capital of Japan?\" 2> thoughts.txt
   cat notes.txt | ss run --model ~/models/flash-next \"Sum this up\"
   ss run --raw --temperature 0 --max-tokens 50 \"Once upon a time\"";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  ss serve                                       the small model, at http://127.0.0.1:11434
+  ss serve --model ~/models/flash-next --alias claude-haiku
+  ss serve --host 0.0.0.0 --api-key \"$KEY\"      for other machines; put a proxy with TLS in front of it
+
+Clients of OpenAI's API take http://127.0.0.1:11434/v1, those of Anthropic's and Ollama's http://127.0.0.1:11434. A browser
+shows a page there. The first SIGINT or SIGTERM lets what runs end, for --drain-seconds; the second ends it at once.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
@@ -113,6 +124,9 @@ pub enum Command {
     /// Answer a prompt, or chat when there is a terminal and no prompt
     #[command(after_help = EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Answer requests over HTTP, in the dialects of OpenAI, Anthropic and Ollama
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(Box<ServeArgs>),
     /// Describe a model directory: geometry, groups of bytes, what is missing
     Inspect(InspectArgs),
     /// Lay experts and n-gram rows out for fast reading, in files beside the weights
@@ -337,6 +351,111 @@ pub struct RunArgs {
     /// Show on what it ran and where the time went
     #[arg(short, long, help_heading = "Output", value_parser = BoolishValueParser::new())]
     pub verbose: bool,
+}
+
+/// Flags of `ss serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Who may ask, and where.
+    #[command(flatten)]
+    pub listen: ListenArgs,
+    /// Limits.
+    #[command(flatten)]
+    pub limits: LimitArgs,
+    /// Logs.
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// Model and device.
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// The slot pool.
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// Prompt tokens read in one pass; changes speed and memory, never the answer
+    #[arg(long, value_name = "N", default_value_t = ss_generate::DEFAULT_PREFILL_PASS,
+          value_parser = clap::value_parser!(u32).range(1..=MOST_ROWS), help_heading = "Model and device")]
+    pub prefill_pass: u32,
+    /// Do not read the experts that were used most before, and do not keep which they are
+    #[arg(long, help_heading = "Model and device", value_parser = BoolishValueParser::new())]
+    pub no_hot_set: bool,
+    /// Say what FILE says instead of running the model, to test clients with fixed replies
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub script: Option<PathBuf>,
+}
+
+/// Flags that say where a server listens and who may ask.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Listening")]
+pub struct ListenArgs {
+    /// Address to listen on; another than the default lets other machines ask, and answers to any name
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", value_parser = NonEmptyStringValueParser::new())]
+    pub host: String,
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, value_name = "PORT", default_value_t = 11434)]
+    pub port: u16,
+    /// Key that clients must send; without it none is asked for, and any is accepted
+    #[arg(long, value_name = "KEY", hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
+    pub api_key: Option<String>,
+    /// Let pages of this origin ask, as https://chat.example; may be given many times. Pages of this machine always may
+    #[arg(long, value_name = "ORIGIN", value_parser = values::origin)]
+    pub cors_origin: Vec<String>,
+    /// Name that the model goes by; without it qwen3.8-flash-next:4bit for the released model, else the directory's
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub name: Option<String>,
+    /// One more name that the model answers to; may be given many times
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub alias: Vec<String>,
+}
+
+/// Flags that bound what a server takes on.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub struct LimitArgs {
+    /// Requests that may wait for the engine beside the one that runs; more are told to come back
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=MOST_WAITING))]
+    pub queue: u32,
+    /// Connections at a time; more are told to come back
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=MOST_WAITING))]
+    pub connections: u32,
+    /// Most seconds from a request to its first token; 0 is no limit
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
+    pub max_prefill_wait: u32,
+    /// Seconds that replies may go on after the first signal to end
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    pub drain_seconds: u32,
+}
+
+/// Flags of logs.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Logs")]
+pub struct LogArgs {
+    /// Write the log to FILE, too, adding to what is there
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+    /// How lines are written
+    #[arg(long, value_enum, default_value = "text", value_name = "FORM")]
+    pub log_format: LogFormat,
+    /// How much is written: a line a request, each answer of every path, or nothing but trouble
+    #[arg(long, value_enum, default_value = "info", value_name = "LEVEL")]
+    pub log_level: LogLevel,
+    /// Write prompts, too; without it none is ever written
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub log_prompts: bool,
+}
+
+/// How lines of the log are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    Warn,
+    Info,
+    Debug,
 }
 
 /// Flags of `ss bench`.

@@ -17,6 +17,7 @@ mod hot;
 mod inspect;
 mod intake;
 mod interrupt;
+mod journal;
 mod keep;
 mod lines;
 mod pack;
@@ -29,6 +30,7 @@ mod replay_ahead;
 mod report;
 mod run;
 mod selftest;
+mod serve;
 mod setup;
 mod synth;
 mod terminal;
@@ -100,6 +102,12 @@ fn dispatch() -> anyhow::Result<Exit> {
                 precedence::settle(&mut args, matches)?;
             }
             run::run(&args)
+        }
+        Command::Serve(mut args) => {
+            if let Some(matches) = matches.subcommand_matches("serve") {
+                precedence::settle_serve(&mut args, matches)?;
+            }
+            serve::serve(&args)
         }
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Pack(args) => pack::pack(&args),

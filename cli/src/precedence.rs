@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use crate::args::{BackendChoice, DeviceArgs, LoadArgs, PoolArgs, ReplayArgs, ReplyArgs, RunArgs};
+use crate::args::{BackendChoice, DeviceArgs, LoadArgs, PoolArgs, ReplayArgs, ReplyArgs, RunArgs, ServeArgs};
 
 /// Two settings that exclude each other, given in the same place.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,15 @@ pub fn settle(args: &mut RunArgs, matches: &ArgMatches) -> Result<(), Conflict> 
     settle_load(&mut args.load, matches)?;
     settle_pool(&mut args.pool, matches)?;
     settle_reply(&mut args.reply, matches)
+}
+
+/// The same for a server.
+///
+/// # Errors
+/// As [`settle`].
+pub fn settle_serve(args: &mut ServeArgs, matches: &ArgMatches) -> Result<(), Conflict> {
+    settle_load(&mut args.load, matches)?;
+    settle_pool(&mut args.pool, matches)
 }
 
 /// The same for what is loaded: one reads early always, or never.

@@ -32,6 +32,10 @@ pub struct Ready {
     pub all_slots: u32,
     /// Whether something was said about it before the answer.
     pub announced: bool,
+    /// What is allocated, by what it is for, in bytes.
+    pub memory: Vec<(&'static str, u64)>,
+    /// Memory of the machine, in bytes.
+    pub machine: u64,
 }
 
 /// A model directory and an opened device, before anything large is allocated.
@@ -99,7 +103,9 @@ pub fn load(args: &LoadArgs, asked: Option<PoolSize>, prefill_pass: u32) -> Resu
     let (slots, all_slots) = (source.slots(asked)?, source.pool().all());
     source.device.prove()?;
     let model = source.load(slots)?;
-    Ok(Ready { engine: Engine::new(model, words), device: source.device, dir: source.dir, slots, all_slots, announced })
+    let (memory, machine) = (source.memory(slots), source.need.machine);
+    let engine = Engine::new(model, words);
+    Ok(Ready { engine, device: source.device, dir: source.dir, slots, all_slots, announced, memory, machine })
 }
 
 impl<'a> Source<'a> {
@@ -175,6 +181,19 @@ impl<'a> Source<'a> {
         let group_bytes = if slots < pool.all() { self.group_bytes } else { 0 };
         check_room(slots, &Need { workspace: self.need.workspace.saturating_add(group_bytes), ..self.need })?;
         Ok(slots)
+    }
+
+    /// What a pool of so many slots and everything beside it take.
+    fn memory(&self, slots: u32) -> Vec<(&'static str, u64)> {
+        let need = &self.need;
+        let group = if slots < self.pool().all() { self.group_bytes } else { 0 };
+        vec![
+            ("trunk", need.trunk),
+            ("expert slots", u64::from(slots) * need.slot),
+            ("workspace", need.workspace + group),
+            ("n-gram rows", need.row_cache),
+            ("experts in host memory", need.ram_cache),
+        ]
     }
 
     /// Loads the trunk, makes a pool and has the device build its kernels.

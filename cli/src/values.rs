@@ -187,6 +187,17 @@ pub fn logit_bias(text: &str) -> Result<(u32, f32), String> {
     Ok((id.trim().parse().map_err(|_| expected)?, number(bias, BIAS, "").map_err(|_| expected)?))
 }
 
+/// The origin of a page, as browsers write it.
+pub fn origin(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    match rest {
+        Some(host) if !host.is_empty() && !host.contains(['/', ' ', '*']) => Ok(text.to_ascii_lowercase()),
+        _ => {
+            Err("an origin is http:// or https://, a host, and a port if it has one, as in https://chat.example".into())
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

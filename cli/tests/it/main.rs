@@ -12,6 +12,8 @@ mod output;
 mod pack;
 mod refusals;
 mod replay;
+#[cfg(unix)]
+mod serve;
 mod settings;
 #[cfg(unix)]
 mod signals;

@@ -70,6 +70,7 @@ impl Decoder<'_> {
         let likeliest = self.ride(ready, id, cancel)?;
         self.state.remember(&[id], self.model.geometry().ngram.order);
         self.state.torn = false;
+        self.model.show();
         Ok(likeliest)
     }
 

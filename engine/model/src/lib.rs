@@ -30,7 +30,7 @@ pub use choice::{Likeliest, LogitSettings};
 pub use decoder::Decoder;
 pub use draft::DraftSource;
 pub use error::{Error, Result};
-pub use model::{Model, ModelOptions, Output, Pass, PassMutation, Want};
+pub use model::{Model, ModelOptions, Output, Pass, PassMutation, Want, Watcher};
 pub use rewind::Recording;
 pub use rope::Position;
 pub use shared::Prompt;

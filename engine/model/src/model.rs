@@ -152,7 +152,11 @@ pub struct Model {
     pub(crate) sweep: Sweep,
     pub(crate) tracer: Tracer,
     pub(crate) chooser: Chooser,
+    watcher: Option<Watcher>,
 }
+
+/// Looks at experts and rows between passes.
+pub type Watcher = Box<dyn FnMut(&Store) + Send>;
 
 impl Model {
     /// Loads the trunk and makes the pool, cold.
@@ -186,6 +190,7 @@ impl Model {
             store,
             backend,
             checkpoint,
+            watcher: None,
         })
     }
 
@@ -238,6 +243,18 @@ impl Model {
     /// [`ss_stream::ExpertCache::warm`].
     pub fn warm(&mut self, hot: &[HotExpert]) {
         self.store.experts.warm(hot);
+    }
+
+    /// Shows `watcher` the store after every pass from now on; it must be quick.
+    pub fn watch(&mut self, watcher: Watcher) {
+        self.watcher = Some(watcher);
+    }
+
+    /// Shows the store to who watches.
+    pub(crate) fn show(&mut self) {
+        if let Some(watcher) = &mut self.watcher {
+            watcher(&self.store);
+        }
     }
 
     /// An empty sequence.

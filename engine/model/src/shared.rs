@@ -159,6 +159,7 @@ impl Model {
             done += count;
             number += count.div_ceil(prompt.pass) as usize;
             ring.done(number);
+            self.show();
             told(done);
             read.logits.extend(output.logits);
             read.likeliest = output.likeliest;

@@ -1,7 +1,7 @@
 //! Owns: reading a whole reply while it is written: reasoning, answer, stop strings, tool calls.
 //! Refuses: nothing of its own.
 //! Invariants: the events joined are the same however the text was cut into pieces; stop strings act on the answer's text
-//! only, never on reasoning or call syntax; nothing follows a [`Event::Stop`] or [`Event::Failed`].
+//! only, never on reasoning or call syntax; nothing follows a [`Event::Stop`], a [`Event::Failed`], or the only call allowed.
 
 use crate::error::TextError;
 use crate::stops::Stops;
@@ -63,6 +63,8 @@ pub struct ReplyOptions {
     pub tools: Option<ToolSchemas>,
     /// Stop strings of the request.
     pub stops: Vec<String>,
+    /// Whether the first complete call ends the reply.
+    pub one_call: bool,
 }
 
 /// A reply being read.
@@ -70,6 +72,7 @@ pub struct ReplyParser {
     thinking: Thinking,
     tools: Option<ToolSplitter>,
     stops: Stops,
+    one_call: bool,
     over: bool,
 }
 
@@ -80,6 +83,7 @@ impl ReplyParser {
             thinking: Thinking::new(options.thinking),
             tools: options.tools.map(ToolSplitter::new),
             stops: Stops::new(&options.stops)?,
+            one_call: options.one_call,
             over: false,
         })
     }
@@ -151,7 +155,11 @@ impl ReplyParser {
             }
             // A stop string does not reach across a call.
             give(events, Event::Text, self.stops.finish());
-            self.over = matches!(part, Event::Failed(_));
+            self.over = match part {
+                Event::Failed(_) => true,
+                Event::CallEnd { .. } => self.one_call,
+                _ => false,
+            };
             events.push(part);
             if self.over {
                 return;
@@ -226,7 +234,12 @@ mod tests {
         let schemas = ToolSchemas::new(&[json!({"function": {"name": "f", "parameters": {"properties": {
             "text": {"type": "string"}, "n": {"type": "integer"}
         }}}})]);
-        ReplyOptions { thinking, tools: tools.then_some(schemas), stops: stops.iter().map(|s| s.to_string()).collect() }
+        ReplyOptions {
+            thinking,
+            tools: tools.then_some(schemas),
+            stops: stops.iter().map(|s| s.to_string()).collect(),
+            one_call: false,
+        }
     }
 
     fn read(options: &ReplyOptions, pieces: &[&str], ending: Ending) -> Reply {
@@ -270,6 +283,14 @@ mod tests {
         let text = "ST<tool_call><function=f></function></tool_call>OP";
         let reply = read(&options(false, true, &["STOP"]), &[text], Ending::Natural);
         assert_eq!((reply.text.as_str(), reply.stop), ("STOP", None));
+    }
+
+    #[test]
+    fn the_only_call_allowed_ends_the_reply() {
+        let call = "<tool_call><function=f></function></tool_call>";
+        let options = ReplyOptions { one_call: true, ..options(false, true, &[]) };
+        let reply = read(&options, &[&format!("a{call}b{call}")], Ending::Natural);
+        assert_eq!((reply.text.as_str(), reply.calls.len()), ("a", 1));
     }
 
     #[test]

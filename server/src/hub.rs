@@ -1,0 +1,539 @@
+//! Owns: the queue before the engine, and the thread on which it makes one reply after the other (server.md section 1.1).
+//! Refuses: more requests than may wait, and those that would wait too long.
+//! Invariants: replies are made in the order of their coming; a ticket that is dropped cancels its reply, and if it still
+//! waited, its place is free at once and its work never starts; whatever a reply ends with, a panic too, the next one begins.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use ss_model::Cancel;
+use tokio::sync::mpsc;
+
+use crate::engine::{Ended, Engine, Job, Outcome, Piece};
+use crate::refusal::{Code, Refusal};
+use crate::snapshot::{Board, DoneView};
+
+/// Most bytes, about, that wait for one client: one that takes less than is written is dropped.
+const MOST_UNREAD: usize = 1 << 20;
+
+/// How many may wait, and how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Requests that may wait beside the one that runs.
+    pub queue: usize,
+    /// Most time from a request to its first token; none: any.
+    pub prefill_wait: Option<Duration>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { queue: 32, prefill_wait: Some(Duration::from_secs(30 * 60)) }
+    }
+}
+
+/// Which request it is.
+#[derive(Clone, Debug)]
+pub struct Tag {
+    /// A number of its own.
+    pub number: u64,
+    /// Its id in logs and headers.
+    pub id: String,
+    /// The path that it came by.
+    pub path: &'static str,
+}
+
+/// What a ticket tells.
+#[derive(Debug)]
+pub enum Note {
+    /// Its turn came.
+    Began,
+    /// A piece of the reply.
+    Piece(Piece),
+    /// The reply is whole.
+    Ended(Outcome),
+    /// There will be no more of it.
+    Failed(Refusal),
+}
+
+/// The queue and its state.
+pub struct Hub {
+    limits: Limits,
+    board: Arc<Board>,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    running: Option<Cancel>,
+    stage: Stage,
+    /// Prompt tokens a second, as measured last.
+    rate: Option<f64>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Open,
+    /// What is here is done; nothing more is taken.
+    Draining,
+    Over,
+}
+
+struct Waiting {
+    tag: Tag,
+    job: Job,
+    line: Line,
+}
+
+/// What connects a reply with its ticket.
+#[derive(Clone)]
+struct Line {
+    cancel: Cancel,
+    notes: mpsc::UnboundedSender<Note>,
+    unread: Arc<AtomicUsize>,
+    /// Whether the client took less than was written.
+    slow: Arc<AtomicBool>,
+}
+
+impl Line {
+    fn say(&self, note: Note) {
+        // A ticket that is gone has cancelled the reply.
+        let _ = self.notes.send(note);
+    }
+}
+
+/// A place in the queue, and then a reply.
+pub struct Ticket {
+    hub: Arc<Hub>,
+    number: u64,
+    cancel: Cancel,
+    notes: mpsc::UnboundedReceiver<Note>,
+    unread: Arc<AtomicUsize>,
+    deadline: Option<Instant>,
+}
+
+impl Hub {
+    /// An empty queue.
+    pub fn new(limits: Limits, board: Arc<Board>) -> Arc<Self> {
+        Arc::new(Hub { limits, board, queue: Mutex::default(), wake: Condvar::new() })
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Requests that wait.
+    pub fn waiting(&self) -> usize {
+        self.queue.lock().waiting.len()
+    }
+
+    /// Whether a reply is being made.
+    pub fn is_busy(&self) -> bool {
+        self.queue.lock().running.is_some()
+    }
+
+    /// Takes a place in the queue.
+    ///
+    /// # Errors
+    /// When the queue is full, the server is ending, or the prompt would be read too late.
+    pub fn submit(self: &Arc<Self>, tag: Tag, job: Job) -> Result<Ticket, Refusal> {
+        let (sender, notes) = mpsc::unbounded_channel();
+        let line = Line { cancel: Cancel::default(), notes: sender, unread: Arc::default(), slow: Arc::default() };
+        let ticket = Ticket {
+            hub: self.clone(),
+            number: tag.number,
+            cancel: line.cancel.clone(),
+            notes,
+            unread: line.unread.clone(),
+            deadline: self.limits.prefill_wait.map(|wait| Instant::now() + wait),
+        };
+        let mut queue = self.queue.lock();
+        if queue.stage != Stage::Open {
+            return Err(stopping());
+        }
+        if queue.waiting.len() >= self.limits.queue && (queue.running.is_some() || !queue.waiting.is_empty()) {
+            let (most, noun) =
+                (self.limits.queue, if self.limits.queue == 1 { "request waits" } else { "requests wait" });
+            return Err(Refusal::new(Code::Busy, format!("{most} {noun} already; try again in a moment")));
+        }
+        self.check_wait(&queue, job.prompt.len())?;
+        self.board.came(tag.number, &tag.id, tag.path, job.prompt.len(), job.max_tokens);
+        queue.waiting.push_back(Waiting { tag, job, line });
+        drop(queue);
+        self.wake.notify_all();
+        Ok(ticket)
+    }
+
+    /// Refuses a prompt that would be read too late, by the rate measured last.
+    fn check_wait(&self, queue: &Queue, prompt: usize) -> Result<(), Refusal> {
+        let (Some(limit), Some(rate)) = (self.limits.prefill_wait, queue.rate) else { return Ok(()) };
+        let ahead: usize = queue.waiting.iter().map(|waiting| waiting.job.prompt.len()).sum();
+        let seconds = (ahead + prompt) as f64 / rate;
+        if seconds <= limit.as_secs_f64() {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Code::PrefillWait,
+            format!(
+                "reading {prompt} prompt tokens after {ahead} that wait would take about {seconds:.0} s at {rate:.0} tokens a \
+                 second, and --max-prefill-wait is {} s",
+                limit.as_secs()
+            ),
+        ))
+    }
+
+    /// Takes nothing more; what waits is still done.
+    pub fn drain(&self) {
+        let mut queue = self.queue.lock();
+        if queue.stage == Stage::Open {
+            queue.stage = Stage::Draining;
+        }
+        drop(queue);
+        self.wake.notify_all();
+    }
+
+    /// Ends everything: what waits is refused, what runs is cancelled.
+    pub fn stop(&self) {
+        let mut queue = self.queue.lock();
+        queue.stage = Stage::Over;
+        for waiting in std::mem::take(&mut queue.waiting) {
+            self.finish(&waiting.tag, &waiting.line, Err(stopping()));
+        }
+        if let Some(running) = &queue.running {
+            running.cancel();
+        }
+        drop(queue);
+        self.wake.notify_all();
+    }
+
+    /// Whether nothing waits and nothing runs.
+    pub fn is_idle(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.waiting.is_empty() && queue.running.is_none()
+    }
+
+    /// Makes replies until the end; this is the engine's thread.
+    pub fn run(&self, engine: &mut dyn Engine) {
+        while let Some(Waiting { tag, job, line }) = self.next() {
+            self.board.began(tag.number);
+            line.say(Note::Began);
+            let mut tell = |piece: Piece| self.tell(tag.number, &line, piece);
+            let made = catch_unwind(AssertUnwindSafe(|| engine.answer(job, &line.cancel, &mut tell)));
+            let made = made.unwrap_or_else(|_| {
+                tracing::error!(request = tag.id, "the engine came upon a fault of its own");
+                Err(Refusal::inference("the engine came upon a fault of its own; the server's log tells more"))
+            });
+            let over = {
+                let mut queue = self.queue.lock();
+                queue.running = None;
+                if let Ok(outcome) = &made
+                    && outcome.prefill > Duration::ZERO
+                    && outcome.ended != Ended::Cancelled
+                {
+                    queue.rate = Some(f64::from(outcome.prompt) / outcome.prefill.as_secs_f64());
+                }
+                queue.stage == Stage::Over
+            };
+            let made = match made {
+                Ok(outcome) if outcome.ended == Ended::Cancelled && over => Err(stopping()),
+                Ok(outcome) if outcome.ended == Ended::Cancelled && line.slow.load(Ordering::Relaxed) => {
+                    tracing::warn!(request = tag.id, "the client took less than was written: its reply was ended");
+                    Err(Refusal::inference("the reply was not read: the connection is closed"))
+                }
+                other => other,
+            };
+            if made.as_ref().is_ok_and(|outcome| outcome.ended == Ended::Repeated) {
+                tracing::warn!(request = tag.id, "the reply went round in circles: it was ended");
+            }
+            self.finish(&tag, &line, made);
+        }
+    }
+
+    fn next(&self) -> Option<Waiting> {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(waiting) = queue.waiting.pop_front() {
+                queue.running = Some(waiting.line.cancel.clone());
+                return Some(waiting);
+            }
+            if queue.stage != Stage::Open {
+                return None;
+            }
+            self.wake.wait(&mut queue);
+        }
+    }
+
+    fn tell(&self, number: u64, line: &Line, piece: Piece) {
+        match &piece {
+            Piece::Reading { done, .. } => self.board.read(number, *done),
+            Piece::Token(_) => self.board.token(number),
+            _ => {}
+        }
+        if line.unread.fetch_add(piece.weight(), Ordering::Relaxed) > MOST_UNREAD {
+            line.slow.store(true, Ordering::Relaxed);
+            line.cancel.cancel();
+        }
+        line.say(Note::Piece(piece));
+    }
+
+    /// Writes a reply's end on the board, and tells its ticket.
+    fn finish(&self, tag: &Tag, line: &Line, made: Result<Outcome, Refusal>) {
+        let outcome = made.as_ref().ok();
+        if let Some(outcome) = outcome {
+            self.board.spent(outcome.prefill, outcome.decode);
+        }
+        self.board.ended(tag.number, |first| {
+            let done = done_view(tag, &made, first);
+            log(&done, made.as_ref().err());
+            done
+        });
+        line.say(match made {
+            Ok(outcome) => Note::Ended(outcome),
+            Err(refusal) => Note::Failed(refusal),
+        });
+    }
+
+    /// Gives a place back.
+    fn leave(&self, number: u64) {
+        let mut queue = self.queue.lock();
+        let Some(at) = queue.waiting.iter().position(|waiting| waiting.tag.number == number) else { return };
+        let gone = queue.waiting.remove(at);
+        drop(queue);
+        if let Some(Waiting { tag, line, .. }) = gone {
+            self.finish(&tag, &line, Err(Refusal::new(Code::Cancelled, "the client went away")));
+        }
+    }
+}
+
+fn done_view(tag: &Tag, made: &Result<Outcome, Refusal>, first: Option<Duration>) -> DoneView {
+    let rate = |tokens: u32, time: Duration| if time.is_zero() { 0.0 } else { f64::from(tokens) / time.as_secs_f64() };
+    let outcome = made.as_ref().ok();
+    DoneView {
+        id: tag.id.clone(),
+        path: tag.path,
+        ended: match made {
+            Ok(outcome) => match outcome.ended {
+                Ended::Stop => "stop",
+                Ended::Limit | Ended::Window => "length",
+                Ended::Repeated => "repeated",
+                Ended::Cancelled => "cancelled",
+            },
+            Err(refusal) => refusal.code.name(),
+        }
+        .to_owned(),
+        prompt_tokens: outcome.map_or(0, |outcome| outcome.prompt),
+        cached_tokens: outcome.map_or(0, |outcome| outcome.cached),
+        output_tokens: outcome.map_or(0, |outcome| outcome.output),
+        ttft_ms: first.map(|time| time.as_secs_f64() * 1e3),
+        prefill_rate: outcome.map_or(0.0, |outcome| rate(outcome.prompt, outcome.prefill)),
+        decode_rate: outcome.map_or(0.0, |outcome| rate(outcome.output.saturating_sub(1), outcome.decode)),
+    }
+}
+
+/// One line a request.
+fn log(done: &DoneView, refusal: Option<&Refusal>) {
+    let tenth = |number: f64| (number * 10.0).round() / 10.0;
+    tracing::info!(
+        request = done.id,
+        path = done.path,
+        ended = done.ended,
+        input = done.prompt_tokens,
+        cached = done.cached_tokens,
+        // There is no prefix cache yet: nothing can be found in it.
+        cache = "none",
+        output = done.output_tokens,
+        ttft_ms = done.ttft_ms.map(tenth),
+        prefill_rate = tenth(done.prefill_rate),
+        decode_rate = tenth(done.decode_rate),
+        why = refusal.filter(|refusal| refusal.code != Code::Cancelled).map(|refusal| refusal.message.as_str()),
+        "answered"
+    );
+}
+
+fn stopping() -> Refusal {
+    Refusal::new(Code::Stopping, "the server is ending; ask again when it is back")
+}
+
+impl Ticket {
+    /// What comes next; none after the end.
+    pub async fn next(&mut self) -> Option<Note> {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// As [`Ticket::next`].
+    pub fn poll_next(&mut self, context: &mut std::task::Context<'_>) -> std::task::Poll<Option<Note>> {
+        let note = std::task::ready!(self.notes.poll_recv(context));
+        if let Some(Note::Piece(piece)) = &note {
+            self.unread.fetch_sub(piece.weight(), Ordering::Relaxed);
+        }
+        std::task::Poll::Ready(note)
+    }
+
+    /// When the first token must be there.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+        self.hub.leave(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Watch;
+    use ss_generate::SamplerSettings;
+    use ss_text::{Event, ReplyOptions};
+
+    /// Tells one text for each token of the limit, and waits for each until it is let go on.
+    struct Paced {
+        steps: std::sync::mpsc::Receiver<()>,
+        begun: Arc<Mutex<Vec<u32>>>,
+    }
+
+    impl Engine for Paced {
+        fn answer(&mut self, job: Job, cancel: &Cancel, tell: &mut dyn FnMut(Piece)) -> Result<Outcome, Refusal> {
+            self.begun.lock().push(job.prompt[0]);
+            let mut ended = Ended::Stop;
+            for _ in 0..job.max_tokens.unwrap_or(0) {
+                self.steps.recv().unwrap();
+                if cancel.is_cancelled() {
+                    ended = Ended::Cancelled;
+                    break;
+                }
+                assert_ne!(job.prompt[0], 13, "a planned fault");
+                tell(Piece::Event(Event::Text("x".into())));
+            }
+            let prompt = job.prompt.len() as u32;
+            let time = Duration::from_secs(1);
+            Ok(Outcome { ended, prompt, cached: 0, output: 0, reasoning: 0, prefill: time, decode: time })
+        }
+
+        fn watch(&self) -> Watch {
+            Arc::new(Default::default)
+        }
+    }
+
+    fn job(first: u32, prompt: usize) -> Job {
+        Job {
+            prompt: vec![first; prompt],
+            max_tokens: Some(1),
+            window: 100,
+            sampling: SamplerSettings::greedy(),
+            reply: ReplyOptions::default(),
+            constraint: None,
+            logprobs: None,
+            prompt_logprobs: false,
+        }
+    }
+
+    fn tag(number: u64) -> Tag {
+        Tag { number, id: format!("req_{number}"), path: "/api/chat" }
+    }
+
+    struct Bench {
+        hub: Arc<Hub>,
+        steps: std::sync::mpsc::Sender<()>,
+        begun: Arc<Mutex<Vec<u32>>>,
+        thread: std::thread::JoinHandle<()>,
+    }
+
+    fn bench(limits: Limits) -> Bench {
+        let hub = Hub::new(limits, Arc::new(Board::new()));
+        let (steps, receiver) = std::sync::mpsc::channel();
+        let begun: Arc<Mutex<Vec<u32>>> = Arc::default();
+        let mut engine = Paced { steps: receiver, begun: begun.clone() };
+        let thread = std::thread::spawn({
+            let hub = hub.clone();
+            move || hub.run(&mut engine)
+        });
+        Bench { hub, steps, begun, thread }
+    }
+
+    async fn last(ticket: &mut Ticket) -> Option<Note> {
+        let mut last = None;
+        while let Some(note) = ticket.next().await {
+            let over = matches!(note, Note::Ended(_) | Note::Failed(_));
+            last = Some(note);
+            if over {
+                break;
+            }
+        }
+        last
+    }
+
+    #[tokio::test]
+    async fn replies_are_made_in_the_order_of_their_coming() {
+        let bench = bench(Limits::default());
+        let mut tickets: Vec<Ticket> = (1..=4).map(|n| bench.hub.submit(tag(n), job(n as u32, 1)).unwrap()).collect();
+        (0..4).for_each(|_| bench.steps.send(()).unwrap());
+        for ticket in &mut tickets {
+            assert!(matches!(last(ticket).await, Some(Note::Ended(_))));
+        }
+        assert_eq!(*bench.begun.lock(), [1, 2, 3, 4]);
+        bench.hub.drain();
+        bench.thread.join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_refuses_and_a_dropped_ticket_frees_its_place_and_never_starts() {
+        let bench = bench(Limits { queue: 1, ..Limits::default() });
+        let mut first = bench.hub.submit(tag(1), job(1, 1)).unwrap();
+        assert!(matches!(first.next().await, Some(Note::Began)));
+        let second = bench.hub.submit(tag(2), job(2, 1)).unwrap();
+        assert_eq!(bench.hub.submit(tag(3), job(3, 1)).err().unwrap().code, Code::Busy);
+        drop(second);
+        let mut fourth = bench.hub.submit(tag(4), job(4, 1)).unwrap();
+        (0..2).for_each(|_| bench.steps.send(()).unwrap());
+        assert!(matches!(last(&mut fourth).await, Some(Note::Ended(_))));
+        assert_eq!(*bench.begun.lock(), [1, 4]);
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_its_own_reply_only() {
+        let bench = bench(Limits::default());
+        let mut bad = bench.hub.submit(tag(1), job(13, 1)).unwrap();
+        let mut good = bench.hub.submit(tag(2), job(2, 1)).unwrap();
+        (0..2).for_each(|_| bench.steps.send(()).unwrap());
+        assert!(matches!(last(&mut bad).await, Some(Note::Failed(refusal)) if refusal.code == Code::Inference));
+        assert!(matches!(last(&mut good).await, Some(Note::Ended(_))));
+    }
+
+    #[tokio::test]
+    async fn a_prompt_that_would_be_read_too_late_is_refused() {
+        let bench = bench(Limits { prefill_wait: Some(Duration::from_secs(10)), ..Limits::default() });
+        bench.steps.send(()).unwrap();
+        let mut first = bench.hub.submit(tag(1), job(1, 5)).unwrap();
+        last(&mut first).await;
+        // Five tokens took a second.
+        assert!(bench.hub.submit(tag(2), job(2, 40)).is_ok());
+        assert_eq!(bench.hub.submit(tag(3), job(3, 60)).err().unwrap().code, Code::PrefillWait);
+    }
+
+    #[tokio::test]
+    async fn stopping_ends_what_waits_and_what_runs() {
+        let bench = bench(Limits::default());
+        let mut running = bench.hub.submit(tag(1), job(1, 1)).unwrap();
+        assert!(matches!(running.next().await, Some(Note::Began)));
+        let mut waiting = bench.hub.submit(tag(2), job(2, 1)).unwrap();
+        bench.hub.stop();
+        bench.steps.send(()).unwrap();
+        for ticket in [&mut running, &mut waiting] {
+            assert!(matches!(last(ticket).await, Some(Note::Failed(refusal)) if refusal.code == Code::Stopping));
+        }
+        assert_eq!(bench.hub.submit(tag(3), job(3, 1)).err().unwrap().code, Code::Stopping);
+        bench.thread.join().unwrap();
+        assert_eq!(*bench.begun.lock(), [1]);
+    }
+}
