@@ -9,7 +9,7 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Value, json};
 use ss_generate::Words;
 
-use crate::held::{Body, Compiled};
+use crate::held::{Body, Compiled, mask};
 use crate::schema::normalise;
 use crate::tokens::Tokens;
 use crate::tools::{Calls, schema_name};
@@ -205,7 +205,7 @@ fn parser(tokens: &Tokens, source: Source) -> Result<TokenParser> {
     }
     parser.start_without_prompt();
     // What cannot even be begun is refused now, and the first token does not wait for it.
-    parser.clone().compute_mask().map_err(|error| blame(kind, &error.to_string()))?;
+    mask(&mut parser.clone()).map_err(|error| blame(kind, &error))?;
     Ok(parser)
 }
 

@@ -2,10 +2,13 @@
 //! Refuses: nothing of its own: what may not come is masked out before it can.
 //! Invariants: a reply can end exactly where its grammar may; tags are found in the text, however it fell into tokens.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use llguidance::TokenParser;
 use llguidance::api::StopReason;
+use llguidance::panic_utils::catch_unwind;
+use llguidance::toktrie::SimpleVob;
 use ss_generate::Constraint;
 
 use crate::tokens::Tokens;
@@ -80,11 +83,7 @@ impl Compiled {
             }
             Phase::Free(_) => self.free(bytes),
             Phase::Held(parser) => {
-                let back = parser.consume_token(id).map_err(|error| error.to_string())?;
-                let over = parser.check_stop().map_err(|error| error.to_string())?;
-                if back != 0 {
-                    return Err("it would have to take text back".to_owned());
-                }
+                let over = consume(parser, id)?;
                 self.lines.push(bytes);
                 if over {
                     self.phase = match &self.body {
@@ -116,7 +115,7 @@ impl Compiled {
     fn held_mask(&mut self) -> Result<(), String> {
         let Phase::Held(parser) = &mut self.phase else { return Ok(()) };
         let mask = match parser.stop_reason() {
-            StopReason::NotStopped => parser.compute_mask().map_err(|error| error.to_string())?,
+            StopReason::NotStopped => mask(parser)?,
             _ => self.tokens.factory.tok_env().tok_trie().eos_token_set(),
         };
         self.mask.clear();
@@ -135,6 +134,21 @@ impl Phase {
             Body::Calls { .. } => Phase::Free(Tag::new("<tool_call>")),
         }
     }
+}
+
+/// What may come next by a parser; a fault of its is an error.
+pub(crate) fn mask(parser: &mut TokenParser) -> Result<SimpleVob, String> {
+    catch_unwind(AssertUnwindSafe(|| parser.compute_mask())).map_err(|error| error.to_string())
+}
+
+/// Gives a parser a token, and tells whether nothing may follow it.
+fn consume(parser: &mut TokenParser, id: u32) -> Result<bool, String> {
+    let step = || match parser.consume_token(id)? {
+        0 => Ok(Some(parser.check_stop()?)),
+        _ => Ok(None),
+    };
+    let over = catch_unwind(AssertUnwindSafe(step)).map_err(|error| error.to_string())?;
+    over.ok_or_else(|| "it would have to take text back".to_owned())
 }
 
 fn forbid(mask: &mut [u32], ids: &[u32]) {

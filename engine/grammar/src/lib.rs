@@ -8,6 +8,13 @@
 //! JSON is written compactly or with white space: between two tokens of it a space, or a line feed and up to 64 spaces or tabs,
 //! never more, so that white space cannot go on. Properties come in the order in which the schema has them. Integers have at most
 //! 18 digits unless the schema says otherwise. Numbers and texts that the schema does not bound end where the model ends them.
+//!
+//! Not enforced, and so refused: `not`, `if`, `contains`, `uniqueItems`, `dependent*`, `unevaluated*`, `propertyNames`,
+//! `$dynamicRef`, references out of the document, `oneOf` whose branches are not plainly apart, formats other than ten, patterns
+//! that look around, counts of properties that may be absent. What a call's text cannot carry is refused too: null where the
+//! type of a value is told from its text, and bounds of integers there.
+//!
+//! TIMING
 
 mod compile;
 mod error;
