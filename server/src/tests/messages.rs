@@ -151,7 +151,7 @@ fn a_reply_says_why_it_ended() {
     };
     let words = (1000..8000).step_by(500).find(fits).unwrap();
     let room = ended("word ", 3000, json!({ "max_tokens": 100_000, "messages": long(words) }));
-    assert_eq!(room["stop_reason"], "model_context_window_exceeded", "{room}");
+    assert_eq!(room["stop_reason"], "model_context_window_exceeded", "{words} {} {}", room["usage"], room["error"]);
     let stop = ended("one, two, three", 1, json!({ "stop_sequences": ["zzz", ", th", ""] }));
     assert_eq!((&stop["stop_reason"], &stop["stop_sequence"]), (&json!("stop_sequence"), &json!(", th")));
     assert_eq!(stop["content"][0]["text"], "one, two");
