@@ -14,7 +14,7 @@ use crate::engine::{Ended, Outcome, Piece, Token};
 use crate::http::answer::Answer;
 use crate::http::route::Call;
 use crate::http::stream::{Frames, Writer, late};
-use crate::hub::{Note, Tag, Ticket};
+use crate::hub::{Note, Reader, Tag, Ticket};
 use crate::prepare::prepare;
 use crate::refusal::{Code, Refusal};
 use crate::request::{Generation, ToolChoice};
@@ -75,7 +75,8 @@ pub async fn reply(
     dialect: Box<dyn Dialect>,
     stream: bool,
 ) -> Result<Answer, Refusal> {
-    let (ticket, start) = begin(&call, call.tag.clone(), generation).await?;
+    let reader = if stream { Reader::Client } else { Reader::Server };
+    let (ticket, start) = begin(&call, call.tag.clone(), generation, reader).await?;
     if stream {
         return Ok(Answer::frames(Frames::new(
             ticket,
@@ -92,12 +93,12 @@ pub async fn reply(
 /// # Errors
 /// When it cannot be done, or fails.
 pub async fn make(call: &Call, tag: Tag, generation: Generation) -> Result<Made, Refusal> {
-    let (ticket, start) = begin(call, tag, generation).await?;
+    let (ticket, start) = begin(call, tag, generation, Reader::Server).await?;
     gather(ticket, start).await
 }
 
 /// Prepares a reply, takes its place in the queue, and waits for its turn.
-async fn begin(call: &Call, tag: Tag, generation: Generation) -> Result<(Ticket, Start), Refusal> {
+async fn begin(call: &Call, tag: Tag, generation: Generation, reader: Reader) -> Result<(Ticket, Start), Refusal> {
     let words = call.core.words.clone();
     if call.app.settings.log_prompts {
         tracing::info!(request = tag.id, input = ?generation.input, "a prompt");
@@ -113,7 +114,7 @@ async fn begin(call: &Call, tag: Tag, generation: Generation) -> Result<(Ticket,
         room: prepared.room,
         call_wanted,
     };
-    let mut ticket = call.core.hub.submit(tag, prepared.job)?;
+    let mut ticket = call.core.hub.submit(tag, prepared.job, reader)?;
     await_turn(&mut ticket).await?;
     Ok((ticket, start))
 }

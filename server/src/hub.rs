@@ -17,8 +17,17 @@ use crate::engine::{Ended, Engine, Job, Outcome, Piece};
 use crate::refusal::{Code, Refusal};
 use crate::snapshot::{Board, DoneView};
 
-/// Most bytes, about, that wait for one client: one that takes less than is written is dropped.
+/// Most bytes, about, that wait for the reader of a stream: one that takes less than is written is dropped.
 const MOST_UNREAD: usize = 1 << 20;
+
+/// Who takes what a ticket tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// A client, as quickly as it can.
+    Client,
+    /// The server itself, which gathers a reply: the window bounds what waits.
+    Server,
+}
 
 /// How many may wait, and how long.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +105,7 @@ struct Waiting {
 struct Line {
     cancel: Cancel,
     notes: mpsc::UnboundedSender<Note>,
+    reader: Reader,
     unread: Arc<AtomicUsize>,
     /// Whether the client took less than was written.
     slow: Arc<AtomicBool>,
@@ -143,9 +153,10 @@ impl Hub {
     ///
     /// # Errors
     /// When the queue is full, the server is ending, or the prompt would be read too late.
-    pub fn submit(self: &Arc<Self>, tag: Tag, job: Job) -> Result<Ticket, Refusal> {
+    pub fn submit(self: &Arc<Self>, tag: Tag, job: Job, reader: Reader) -> Result<Ticket, Refusal> {
         let (sender, notes) = mpsc::unbounded_channel();
-        let line = Line { cancel: Cancel::default(), notes: sender, unread: Arc::default(), slow: Arc::default() };
+        let line =
+            Line { cancel: Cancel::default(), notes: sender, reader, unread: Arc::default(), slow: Arc::default() };
         let ticket = Ticket {
             hub: self.clone(),
             number: tag.number,
@@ -276,7 +287,8 @@ impl Hub {
             Piece::Token(_) => self.board.token(number),
             _ => {}
         }
-        if line.unread.fetch_add(piece.weight(), Ordering::Relaxed) > MOST_UNREAD {
+        let unread = line.unread.fetch_add(piece.weight(), Ordering::Relaxed);
+        if unread > MOST_UNREAD && line.reader == Reader::Client {
             line.slow.store(true, Ordering::Relaxed);
             line.cancel.cancel();
         }
@@ -476,7 +488,8 @@ mod tests {
     #[tokio::test]
     async fn replies_are_made_in_the_order_of_their_coming() {
         let bench = bench(Limits::default());
-        let mut tickets: Vec<Ticket> = (1..=4).map(|n| bench.hub.submit(tag(n), job(n as u32, 1)).unwrap()).collect();
+        let mut tickets: Vec<Ticket> =
+            (1..=4).map(|n| bench.hub.submit(tag(n), job(n as u32, 1), Reader::Client).unwrap()).collect();
         (0..4).for_each(|_| bench.steps.send(()).unwrap());
         for ticket in &mut tickets {
             assert!(matches!(last(ticket).await, Some(Note::Ended(_))));
@@ -489,12 +502,12 @@ mod tests {
     #[tokio::test]
     async fn a_full_queue_refuses_and_a_dropped_ticket_frees_its_place_and_never_starts() {
         let bench = bench(Limits { queue: 1, ..Limits::default() });
-        let mut first = bench.hub.submit(tag(1), job(1, 1)).unwrap();
+        let mut first = bench.hub.submit(tag(1), job(1, 1), Reader::Client).unwrap();
         assert!(matches!(first.next().await, Some(Note::Began)));
-        let second = bench.hub.submit(tag(2), job(2, 1)).unwrap();
-        assert_eq!(bench.hub.submit(tag(3), job(3, 1)).err().unwrap().code, Code::Busy);
+        let second = bench.hub.submit(tag(2), job(2, 1), Reader::Client).unwrap();
+        assert_eq!(bench.hub.submit(tag(3), job(3, 1), Reader::Client).err().unwrap().code, Code::Busy);
         drop(second);
-        let mut fourth = bench.hub.submit(tag(4), job(4, 1)).unwrap();
+        let mut fourth = bench.hub.submit(tag(4), job(4, 1), Reader::Client).unwrap();
         (0..2).for_each(|_| bench.steps.send(()).unwrap());
         assert!(matches!(last(&mut fourth).await, Some(Note::Ended(_))));
         assert_eq!(*bench.begun.lock(), [1, 4]);
@@ -503,8 +516,8 @@ mod tests {
     #[tokio::test]
     async fn a_panic_ends_its_own_reply_only() {
         let bench = bench(Limits::default());
-        let mut bad = bench.hub.submit(tag(1), job(13, 1)).unwrap();
-        let mut good = bench.hub.submit(tag(2), job(2, 1)).unwrap();
+        let mut bad = bench.hub.submit(tag(1), job(13, 1), Reader::Client).unwrap();
+        let mut good = bench.hub.submit(tag(2), job(2, 1), Reader::Client).unwrap();
         (0..2).for_each(|_| bench.steps.send(()).unwrap());
         assert!(matches!(last(&mut bad).await, Some(Note::Failed(refusal)) if refusal.code == Code::Inference));
         assert!(matches!(last(&mut good).await, Some(Note::Ended(_))));
@@ -514,25 +527,25 @@ mod tests {
     async fn a_prompt_that_would_be_read_too_late_is_refused() {
         let bench = bench(Limits { prefill_wait: Some(Duration::from_secs(10)), ..Limits::default() });
         bench.steps.send(()).unwrap();
-        let mut first = bench.hub.submit(tag(1), job(1, 5)).unwrap();
+        let mut first = bench.hub.submit(tag(1), job(1, 5), Reader::Client).unwrap();
         last(&mut first).await;
         // Five tokens took a second.
-        assert!(bench.hub.submit(tag(2), job(2, 40)).is_ok());
-        assert_eq!(bench.hub.submit(tag(3), job(3, 60)).err().unwrap().code, Code::PrefillWait);
+        assert!(bench.hub.submit(tag(2), job(2, 40), Reader::Client).is_ok());
+        assert_eq!(bench.hub.submit(tag(3), job(3, 60), Reader::Client).err().unwrap().code, Code::PrefillWait);
     }
 
     #[tokio::test]
     async fn stopping_ends_what_waits_and_what_runs() {
         let bench = bench(Limits::default());
-        let mut running = bench.hub.submit(tag(1), job(1, 1)).unwrap();
+        let mut running = bench.hub.submit(tag(1), job(1, 1), Reader::Client).unwrap();
         assert!(matches!(running.next().await, Some(Note::Began)));
-        let mut waiting = bench.hub.submit(tag(2), job(2, 1)).unwrap();
+        let mut waiting = bench.hub.submit(tag(2), job(2, 1), Reader::Client).unwrap();
         bench.hub.stop();
         bench.steps.send(()).unwrap();
         for ticket in [&mut running, &mut waiting] {
             assert!(matches!(last(ticket).await, Some(Note::Failed(refusal)) if refusal.code == Code::Stopping));
         }
-        assert_eq!(bench.hub.submit(tag(3), job(3, 1)).err().unwrap().code, Code::Stopping);
+        assert_eq!(bench.hub.submit(tag(3), job(3, 1), Reader::Client).err().unwrap().code, Code::Stopping);
         bench.thread.join().unwrap();
         assert_eq!(*bench.begun.lock(), [1]);
     }

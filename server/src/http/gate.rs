@@ -9,7 +9,6 @@ use warp::http::header::{
 use warp::http::{Method, StatusCode, Uri};
 
 use crate::http::answer::Answer;
-use crate::http::socket::REQUEST_ID;
 use crate::page;
 use crate::refusal::{Code, Refusal};
 
@@ -18,6 +17,8 @@ const HEADERS: &str = "content-type, authorization, x-api-key, anthropic-version
     anthropic-dangerous-direct-browser-access, x-stainless-arch, x-stainless-lang, x-stainless-os, \
     x-stainless-package-version, x-stainless-retry-count, x-stainless-runtime, x-stainless-runtime-version, \
     x-stainless-timeout, x-stainless-helper-method, x-stainless-async";
+/// Headers of answers that a page may read.
+const EXPOSED: &str = "x-request-id, request-id, retry-after, x-slotstream-ignored-fields";
 const METHODS: &str = "GET, POST, DELETE, HEAD, OPTIONS";
 
 /// Who may ask.
@@ -79,7 +80,7 @@ impl Gate {
         if let Some(origin) = origin.filter(|origin| self.allows(origin)) {
             headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
             headers.append(VARY, HeaderValue::from_static("Origin"));
-            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(REQUEST_ID));
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
         }
     }
 }

@@ -317,6 +317,17 @@ fn a_slow_reader_holds_nobody_up_and_is_dropped() {
     assert!(first.output_tokens < 3000, "{first:?}");
 }
 
+/// A reply that is gathered waits for nobody but the server: however quickly it comes, it is whole.
+#[test]
+fn a_long_reply_at_once_is_whole() {
+    let mut script = script(json!([{ "text": "word and ".repeat(1 << 11), "times": 200 }]));
+    script.token_bytes = Some(16 << 10);
+    let rig = Rig::with(script);
+    let reply = rig.post(CHAT, &hello());
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.text().matches("word").count(), 200 << 11);
+}
+
 /// Row 58.
 #[test]
 fn a_full_queue_turns_the_rest_away_and_serves_the_others_in_order() {
