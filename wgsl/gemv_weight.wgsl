@@ -14,9 +14,11 @@
 
 override W_LANES: u32; // lanes that share an output, a power of two
 override W_OUTPUTS: u32; // outputs of a lane, at most 8
-override W_APART: u32; // rows of the weight between the outputs of a lane
+override W_ALIKE: u32; // outputs that lie APART rows from one another and meet in one thread
+override W_APART: u32; // rows of the weight between them
 override W_TEAMS: u32 = THREADS / W_LANES;
 override W_TILE: u32 = W_TEAMS * W_OUTPUTS;
+override W_SPAN: u32 = W_TILE / W_ALIKE; // of a tile, outputs that are not alike
 override W_ROOM: u32 = W_QUADS * (W_LANES + 1u); // quads that one step takes
 override W_STEPS: u32; // that are staged at once: all of a row, or a multiple of AHEAD
 override W_AHEAD: u32 = max(4u / W_OUTPUTS, 1u); // steps that a lane loads at once
@@ -24,8 +26,7 @@ override W_SHARE: u32 = min(W_OUTPUTS, 4u); // outputs of a step that a lane loa
 
 // The weight row behind place `i` of a tile, `i` below TILE.
 fn W_output(tile: u32, i: u32) -> u32 {
-    let team = tile * W_TEAMS + i / W_OUTPUTS;
-    return select(team * W_OUTPUTS + i % W_OUTPUTS, team + i % W_OUTPUTS * W_APART, W_APART > 1u);
+    return (tile * W_TILE + i) / W_ALIKE + i % W_ALIKE * W_APART;
 }
 
 // The sum at place `i` of a tile, row `r` of those at hand.
@@ -35,10 +36,14 @@ fn W_sum(i: u32, r: u32) -> f32 {
 
 // Inputs of some steps of a row from unit `first` on.
 fn W_stage(row: u32, first: u32, thread: u32) {
-    for (var quad = thread; quad < W_STEPS * W_LANES * W_QUADS; quad += THREADS) {
+    for (var turn = 0u; turn < (W_STEPS * W_LANES * W_QUADS + THREADS - 1u) / THREADS; turn++) {
+        let quad = turn * THREADS + thread;
         let unit = quad / W_QUADS;
         let place = unit / W_LANES * W_ROOM + quad % W_QUADS * (W_LANES + 1u) + unit % W_LANES;
-        staged[place] = W_input(row, first * W_QUADS + quad);
+        let value = W_input(row, first * W_QUADS + quad);
+        if quad < W_STEPS * W_LANES * W_QUADS {
+            staged[place] = value;
+        }
     }
 }
 

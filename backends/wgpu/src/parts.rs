@@ -102,6 +102,12 @@ pub(crate) const GEMV: Part = Part { file: "gemv.wgsl", text: include_str!("../.
 pub(crate) const GEMV_WEIGHT: Part =
     Part { file: "gemv_weight.wgsl", text: include_str!("../../../wgsl/gemv_weight.wgsl") };
 
+/// Where the lanes of the part after this are added.
+pub(crate) const GEMV_SUMS: Part = Part { file: "gemv_sums.wgsl", text: include_str!("../../../wgsl/gemv_sums.wgsl") };
+
+/// The same where a row is few units.
+pub(crate) const GEMV_WALK: Part = Part { file: "gemv_walk.wgsl", text: include_str!("../../../wgsl/gemv_walk.wgsl") };
+
 /// The first half of an expert, prompt form.
 pub(crate) const SWIGLU_ROWS: Part =
     Part { file: "swiglu_rows.wgsl", text: include_str!("../../../wgsl/swiglu_rows.wgsl") };

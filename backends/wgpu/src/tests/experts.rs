@@ -223,7 +223,7 @@ fn the_invariance_test_notices_a_sum_whose_order_follows_the_row() {
 
 #[test]
 fn the_invariance_test_notices_a_slot_read_from_the_wrong_chunk() {
-    let mutation = ("slot / task.slots_per_chunk", "min(slot / task.slots_per_chunk, 1u)");
+    let mutation = ("slot / SLOTS_PER_CHUNK", "min(slot / SLOTS_PER_CHUNK, 1u)");
     for half in Half::BOTH {
         let mut journey = Journey::new(half, Form::Generated, Arithmetic::Exact, Some(mutation));
         let difference = journey.first_difference().expect("a wrong chunk went unnoticed");
