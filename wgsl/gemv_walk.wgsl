@@ -1,6 +1,6 @@
-// Rows times a weight, decode form, for weights whose rows are a few units. As `gemv_weight.wgsl`, comes once for each weight of
-// a kernel, after its `weight_*.wgsl` and before the kernel, which says what the inputs are: `W_input(row, quad)` is inputs
-// 4 quad .. 4 quad + 3 of a row, zeros past the end.
+// Rows times a weight, decode form, where a lane has a unit or a few of a row. As `gemv_weight.wgsl`, comes once for each weight of
+// a kernel, after its `weight_*.wgsl` and `gemv_spread.wgsl`, and before the kernel, which says what the inputs are:
+// `W_input(row, quad)` is inputs 4 quad .. 4 quad + 3 of a row, zeros past the end.
 //
 //     sum(o, r) = W(o) . x[r]
 //
@@ -9,70 +9,15 @@
 // are added: every SPLIT-th, then those SPLIT. A lane asks for the next units before it multiplies with those at hand, and
 // for the first before the inputs are there.
 //
-// A product runs once in a dispatch, so that its code is read as often as it is run: reading took longer than running.
-// Therefore one loop walks units and outputs, and nothing in it is written out twice. Nothing that a lane keeps is an array:
-// drivers put arrays in memory where they do not unroll all that indexes them.
+// One loop walks units and outputs, and nothing in it is written out twice: a lane has few turns, and code that runs once or
+// twice takes longer to fetch than to run. Nothing that a lane keeps is an array: drivers put arrays in memory where they do
+// not unroll all that indexes them.
 //
 // Row invariance (engine.md 3.2, 3.7): which values meet in which order follows from the weight's shape and format
 // alone. Rows come one after the other.
 
-override W_LANES: u32; // lanes that share an output
-override W_OUTPUTS: u32; // outputs of a lane, a multiple of ALIKE
-override W_ALIKE: u32; // outputs that lie APART rows from one another and meet in one thread
-override W_APART: u32; // rows of the weight between them
-override W_TEAMS: u32 = THREADS / W_LANES;
-override W_TILE: u32 = W_TEAMS * W_OUTPUTS;
-override W_SPAN: u32 = W_TILE / W_ALIKE; // of a tile, outputs that are not alike
-override W_ROOM: u32 = W_QUADS * (W_LANES + 1u); // quads that one step takes
-override W_STEPS: u32; // that are staged at once: all of a row, or equal parts
 override W_ONCE: u32; // whether a lane has one unit of a row at most
 override W_SPLIT: u32; // threads that add the lanes of an output, SPLIT TILE of them at most THREADS
-
-// The weight row behind place `i` of a tile, `i` below TILE.
-fn W_output(tile: u32, i: u32) -> u32 {
-    return (tile * W_TILE + i) / W_ALIKE + i % W_ALIKE * W_APART;
-}
-
-// The sum at place `i` of a tile, row `r` of those at hand.
-fn W_sum(i: u32, r: u32) -> f32 {
-    return totals[r * W_TILE + i];
-}
-
-// Inputs of some steps of a row from unit `first` on. The turns of the loop are known and none is left out, so that all
-// loads are under way at once.
-fn W_stage(row: u32, first: u32, thread: u32) {
-    for (var turn = 0u; turn < (W_STEPS * W_LANES * W_QUADS + THREADS - 1u) / THREADS; turn++) {
-        let quad = turn * THREADS + thread;
-        let unit = quad / W_QUADS;
-        let place = unit / W_LANES * W_ROOM + quad % W_QUADS * (W_LANES + 1u) + unit % W_LANES;
-        let value = W_input(row, first * W_QUADS + quad);
-        if quad < W_STEPS * W_LANES * W_QUADS {
-            staged[place] = value;
-        }
-    }
-}
-
-// The inputs of a unit.
-fn W_take(place: u32) -> Inputs {
-    var x: Inputs;
-    x.a = staged[place];
-    if W_QUADS > 1u {
-        x.b = staged[place + W_LANES + 1u];
-    }
-    if W_QUADS > 2u {
-        x.c = staged[place + 2u * (W_LANES + 1u)];
-        x.d = staged[place + 3u * (W_LANES + 1u)];
-    }
-    if W_QUADS > 4u {
-        x.e = staged[place + 4u * (W_LANES + 1u)];
-        x.f = staged[place + 5u * (W_LANES + 1u)];
-        x.g = staged[place + 6u * (W_LANES + 1u)];
-        x.h = staged[place + 7u * (W_LANES + 1u)];
-    }
-    let all = ((x.a + x.b) + (x.c + x.d)) + ((x.e + x.f) + (x.g + x.h));
-    x.sum = (all.x + all.y) + (all.z + all.w);
-    return x;
-}
 
 // What a lane multiplies at `turn` of its walk: output `turn % OUTPUTS` of its own with unit `turn / OUTPUTS`. A unit past the
 // end is read as the last one. A row past the end may be anything; its sum is not asked for.
@@ -81,8 +26,8 @@ fn W_fetch(tile: u32, own: u32, unit: u32, last: u32, turn: u32) -> W_Unit {
     return W_load(row, min(unit + turn / W_OUTPUTS * W_LANES, last - 1u));
 }
 
-// Multiplies `rows` rows from `first_row` with the outputs of a tile; outputs from `end` on are left out. Afterwards
-// every thread may ask for the sums.
+// Multiplies `rows` rows from `first_row` with the outputs of a tile, of which there are none from `end` on. Afterwards every
+// thread may ask for the sums.
 fn W_multiply(tile: u32, end: u32, first_row: u32, rows: u32, thread: u32) {
     W_multiply_part(tile, end, 0u, W_UNITS, first_row, rows, thread);
 }
@@ -99,7 +44,7 @@ fn W_multiply_part(tile: u32, end: u32, first: u32, last: u32, first_row: u32, r
     let turns = W_STEPS * W_OUTPUTS + (first_row >> 31u);
     for (var r = 0u; r < rows; r++) {
         var near = W_fetch(tile, own, unit, last, 0u);
-        for (var stretch = 0u; first + stretch < last; stretch += W_STEPS * W_LANES) {
+        for (var stretch = 0u; stretch < last - first; stretch += W_STEPS * W_LANES) {
             workgroupBarrier();
             W_stage(first_row + r, first + stretch, thread);
             workgroupBarrier();

@@ -98,6 +98,10 @@ pub(crate) const TOP_SHARED: Part =
 /// Memory of the decode form of products.
 pub(crate) const GEMV: Part = Part { file: "gemv.wgsl", text: include_str!("../../../wgsl/gemv.wgsl") };
 
+/// How the decode form of products is spread, once a weight.
+pub(crate) const GEMV_SPREAD: Part =
+    Part { file: "gemv_spread.wgsl", text: include_str!("../../../wgsl/gemv_spread.wgsl") };
+
 /// The decode form of products, once a weight.
 pub(crate) const GEMV_WEIGHT: Part =
     Part { file: "gemv_weight.wgsl", text: include_str!("../../../wgsl/gemv_weight.wgsl") };

@@ -61,9 +61,10 @@ impl Kernel {
 pub(crate) enum Product {
     /// Reads their numbers.
     Numbers,
-    /// Multiplies a few rows with them: `gemv.wgsl`, then `gemv_weight.wgsl` a weight.
+    /// Multiplies a few rows with them: `gemv.wgsl`, then `gemv_spread.wgsl` and `gemv_weight.wgsl` a weight.
     Gemv,
-    /// The same where a row is few units: `gemv_walk.wgsl` for `gemv_weight.wgsl`.
+    /// The same where a lane has a unit or a few of a row: `gemv_sums.wgsl` besides, and `gemv_walk.wgsl` for
+    /// `gemv_weight.wgsl`.
     Walk,
     /// Multiplies tiles of rows with them: the part of their inputs, the size of a tile and `gemm.wgsl` or, with matrix
     /// units, `gemm_units.wgsl`, then `gemm_weight.wgsl` a weight.
@@ -104,8 +105,8 @@ impl Product {
     pub(crate) fn per_weight(self, weights: &[WeightKey]) -> &'static [&'static Part] {
         match self {
             Product::Numbers => &[],
-            Product::Gemv => &[&parts::GEMV_WEIGHT],
-            Product::Walk => &[&parts::GEMV_WALK],
+            Product::Gemv => &[&parts::GEMV_SPREAD, &parts::GEMV_WEIGHT],
+            Product::Walk => &[&parts::GEMV_SPREAD, &parts::GEMV_WALK],
             Product::Gemm if small(weights) => &[&parts::GEMM_DIRECT, &parts::GEMM_WEIGHT],
             Product::Gemm => &[&parts::GEMM_AHEAD, &parts::GEMM_WEIGHT],
         }
