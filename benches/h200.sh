@@ -46,6 +46,8 @@ bench() {
 # Lays out records; its words go to standard error, a result to standard output.
 pack() {
     timeout --signal=INT "$MOST" "$SS" pack "$@" >&2
+    # Else it is written while it is read.
+    sync -f "$DIR"
     echo '{"packed": true}'
 }
 

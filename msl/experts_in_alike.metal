@@ -32,7 +32,7 @@ kernel void experts_in_alike(
     const uint pairs = task.rows * task.choices;
     if (group.y < pairs) {
         const uint slot = slots[group.y];
-        if (slot >= task.slots || !sees(slot, task.slots_per_chunk, task.bound) || group.x * pair_TEAMS >= Routed::ROWS) {
+        if (slot >= task.slots || !sees(slot, task.slots_per_chunk, task.bound) || group.x * pair_SPAN >= Routed::ROWS) {
             return;
         }
         device const uint4 *record = record_of(pool, slot, task.slots_per_chunk);
@@ -40,16 +40,16 @@ kernel void experts_in_alike(
         const Routed up = projection<Routed>(record, pair_CODES + pair_CODES_AT + pair_CODES_BY,
                                              pair_SCALES + pair_SCALES_AT + pair_SCALES_BY,
                                              pair_BIASES + pair_SCALES_AT + pair_BIASES_BY);
-        swiglu<pair_TEAMS>(gate, up, u + group.y / task.choices * (pair_COLS / 4), out + group.y * Routed::ROWS, group.x,
+        swiglu<pair_SPAN>(gate, up, u + group.y / task.choices * (pair_COLS / 4), out + group.y * Routed::ROWS, group.x,
                            self);
         return;
     }
 #if !shared_IN_SLOT
-    if (task.bound == 0 && group.x * shared_TEAMS < SharedExpert::ROWS) {
+    if (task.bound == 0 && group.x * shared_SPAN < SharedExpert::ROWS) {
         const uint row = group.y - pairs;
         const SharedExpert gate = {gate_codes, gate_scales, gate_biases};
         const SharedExpert up = {up_codes, up_scales, up_biases};
-        swiglu<shared_TEAMS>(gate, up, u + row * (shared_COLS / 4), shared_out + row * SharedExpert::ROWS, group.x, self);
+        swiglu<shared_SPAN>(gate, up, u + row * (shared_COLS / 4), shared_out + row * SharedExpert::ROWS, group.x, self);
     }
 #endif
 }

@@ -5,7 +5,7 @@
 // unweighted, and the same for the shared expert, whose threadgroups come after those of the pairs, a row each.
 //
 // A team of lanes has eight rows of the weight for each unit of inputs that it loads; with the 640 inputs of the released
-// model eight lanes are a team, sixteen teams make the 128 outputs of a threadgroup in one walk of five steps. A unit of a
+// model eight lanes are a team, six of the eight teams make the 48 outputs of a threadgroup in one walk of five steps. A unit of a
 // row costs what `swiglu.metal` counts: 65 instructions and 3 loads for 9 bytes. Folding the lanes adds 8 x 3 shuffles and
 // adds to 5 steps x 8 rows x 65: two in a hundred.
 //

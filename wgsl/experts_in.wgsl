@@ -12,20 +12,20 @@ override INNER: u32 = gate_ROWS;
 override SHARED: u32 = shared_gate_ROWS;
 
 fn gate_input(pair: u32, quad: u32) -> vec4<f32> {
-    return inputs(pair / task.choices, quad);
+    return inputs(pair / CHOICES, quad);
 }
 
 fn up_input(pair: u32, quad: u32) -> vec4<f32> {
-    return inputs(pair / task.choices, quad);
+    return inputs(pair / CHOICES, quad);
 }
 
 // Gate and up have the same tiles; the gate waits in `out` for the thread that wrote it.
 fn routed(pair: u32, tile: u32, thread: u32) {
     let slot = slots[pair];
-    if slot >= task.slots || !sees(slot / task.slots_per_chunk, task.bound) || tile * gate_TILE >= gate_ROWS {
+    if slot >= task.slots || !sees(slot / SLOTS_PER_CHUNK, task.bound) || tile * gate_TILE >= gate_ROWS {
         return;
     }
-    hold_slot(slot, task.slots_per_chunk);
+    hold_slot(slot);
     gate_multiply(tile, gate_ROWS, pair, 1u, thread);
     for (var i = thread; i < gate_TILE; i += THREADS) {
         let output = gate_output(tile, i);

@@ -13,18 +13,18 @@ override INNER: u32 = pair_ROWS / 2u;
 override SHARED: u32 = shared_ROWS / 2u;
 
 fn pair_input(pair: u32, quad: u32) -> vec4<f32> {
-    return inputs(pair / task.choices, quad);
+    return inputs(pair / CHOICES, quad);
 }
 
 fn routed(pair: u32, tile: u32, thread: u32) {
     let slot = slots[pair];
-    if slot >= task.slots || !sees(slot / task.slots_per_chunk, task.bound) || tile * pair_TEAMS >= INNER {
+    if slot >= task.slots || !sees(slot / SLOTS_PER_CHUNK, task.bound) || tile * pair_SPAN >= INNER {
         return;
     }
-    hold_slot(slot, task.slots_per_chunk);
+    hold_slot(slot);
     pair_multiply(tile, pair_ROWS, pair, 1u, thread);
-    for (var i = thread; i < pair_TEAMS; i += THREADS) {
-        let output = tile * pair_TEAMS + i;
+    for (var i = thread; i < pair_SPAN; i += THREADS) {
+        let output = tile * pair_SPAN + i;
         if output < INNER {
             out[pair * INNER + output] = silu(pair_sum(2u * i, 0u)) * pair_sum(2u * i + 1u, 0u);
         }
@@ -36,12 +36,12 @@ fn shared_input(row: u32, quad: u32) -> vec4<f32> {
 }
 
 fn shared_expert(row: u32, tile: u32, thread: u32) {
-    if tile * shared_TEAMS >= SHARED {
+    if tile * shared_SPAN >= SHARED {
         return;
     }
     shared_multiply(tile, shared_ROWS, row, 1u, thread);
-    for (var i = thread; i < shared_TEAMS; i += THREADS) {
-        let output = tile * shared_TEAMS + i;
+    for (var i = thread; i < shared_SPAN; i += THREADS) {
+        let output = tile * shared_SPAN + i;
         if output < SHARED {
             shared_out[row * SHARED + output] = silu(shared_sum(2u * i, 0u)) * shared_sum(2u * i + 1u, 0u);
         }

@@ -5,6 +5,8 @@
 //
 // The kernel names its widths: HIDDEN inputs, INNER outputs of a routed expert, SHARED of the shared one.
 
+override CHOICES: u32; // of a row
+
 struct Task {
     rows: u32,
     choices: u32, // of a row
@@ -30,7 +32,7 @@ fn inputs(row: u32, quad: u32) -> vec4<f32> {
 
 // The kernel says what a workgroup multiplies: `routed(pair, tile, thread)`, `shared_expert(row, tile, thread)`.
 fn routed_or_shared(group: vec3<u32>, thread: u32) {
-    let pairs = task.rows * task.choices;
+    let pairs = task.rows * CHOICES;
     if group.y < pairs {
         routed(group.y, group.x, thread);
     } else if task.bound == 0u {

@@ -7,6 +7,8 @@
 //
 // Row invariance: see `gemv_weight.wgsl`. Pair, slot and chunk enter no sum; a pair is multiplied alone.
 
+override CHOICES: u32; // of a row
+
 struct Task {
     rows: u32,
     choices: u32, // of a row
@@ -42,10 +44,10 @@ fn shared_down_input(row: u32, quad: u32) -> vec4<f32> {
 
 fn routed(pair: u32, tile: u32, thread: u32) {
     let slot = slots[pair];
-    if slot >= task.slots || !sees(slot / task.slots_per_chunk, task.bound) || tile * down_TILE >= down_ROWS {
+    if slot >= task.slots || !sees(slot / SLOTS_PER_CHUNK, task.bound) || tile * down_TILE >= down_ROWS {
         return;
     }
-    hold_slot(slot, task.slots_per_chunk);
+    hold_slot(slot);
     down_multiply(tile, down_ROWS, pair, 1u, thread);
     for (var i = thread; i < down_TILE; i += THREADS) {
         let output = down_output(tile, i);
@@ -72,7 +74,7 @@ fn shared_expert(row: u32, tile: u32, thread: u32) {
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let pairs = task.rows * task.choices;
+    let pairs = task.rows * CHOICES;
     if group.y < pairs {
         routed(group.y, group.x, thread);
     } else if task.bound == 0u {

@@ -16,13 +16,13 @@ fn walk(group: vec3<u32>, thread: u32) {
         let run_end = order[2u * task.pairs + place];
         let begin = place - (place - order[task.pairs + place]) % ROW_TILE;
         let end = min(begin + ROW_TILE, run_end);
-        let own = begin == place && slot < task.slots && sees(slot / task.slots_per_chunk, task.bound);
+        let own = begin == place && slot < task.slots && sees(slot / SLOTS_PER_CHUNK, task.bound);
         if thread == 0u {
             tile_rows = vec4<u32>(select(0u, end - place, own));
         }
         workgroupBarrier();
         if tile_rows.x > 0u {
-            hold_slot(slot, task.slots_per_chunk);
+            hold_slot(slot);
             multiply(group.x, place, end, thread);
         }
         workgroupBarrier();

@@ -11,8 +11,15 @@ const NORM_PARTS = 32u;
 var<workgroup> outputs: array<f32, 256>; // [VALUE_DIM]: y
 var<workgroup> norm_parts: array<f32, 32>;
 
+// Number of the norm and gate for this thread's output.
+fn gated_by(head: u32, row: u32, thread: u32) -> vec2<f32> {
+    let own = min(thread, VALUE_DIM - 1u);
+    let gate = z[row * VALUES + head * VALUE_DIM + own];
+    return vec2<f32>(norm[own], select(sigmoid(gate), silu(gate), SILU_GATE == 1u));
+}
+
 // Norm and gate of `outputs`; called by at least VALUE_DIM threads after a barrier.
-fn finish(head: u32, row: u32, thread: u32) {
+fn finish(head: u32, row: u32, thread: u32, by: vec2<f32>) {
     if thread < NORM_PARTS {
         var sum = 0.0;
         for (var i = thread; i < VALUE_DIM; i += NORM_PARTS) {
@@ -27,8 +34,6 @@ fn finish(head: u32, row: u32, thread: u32) {
             sum += norm_parts[i];
         }
         let factor = 1.0 / sqrt(sum / f32(VALUE_DIM) + task.eps);
-        let at = row * VALUES + head * VALUE_DIM + thread;
-        let gate = select(sigmoid(z[at]), silu(z[at]), SILU_GATE == 1u);
-        out[at] = outputs[thread] * factor * norm[thread] * gate;
+        out[row * VALUES + head * VALUE_DIM + thread] = outputs[thread] * factor * by.x * by.y;
     }
 }

@@ -18,5 +18,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let row = task.first + group.y;
     outputs[thread] = out[row * VALUES + group.x * VALUE_DIM + thread];
     workgroupBarrier();
-    finish(group.x, row, thread);
+    finish(group.x, row, thread, gated_by(group.x, row, thread));
 }

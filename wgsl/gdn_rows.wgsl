@@ -30,15 +30,15 @@ var<immediate> task: Task;
 @group(0) @binding(11) var<storage, read_write> out: array<f32>; // [rows, VALUE_HEADS, VALUE_DIM]
 @group(0) @binding(12) var<storage, read_write> tickets: array<atomic<u32>>; // [KEY_HEADS], zeros before and after
 
-// Row `place` of the window and the rows after it.
+// Row `place` of the window and the rows after it. Both are read, without a branch: behind a branch a load waits for the one
+// before it.
 fn input_at(place: u32, channel: u32) -> f32 {
-    if place >= DEPTH {
-        return qkv[(place - DEPTH) * CHANNELS + channel];
-    }
+    let fresh = qkv[(max(place, DEPTH) - DEPTH) * CHANNELS + channel];
+    let at = min(place, DEPTH - 1u) * CHANNELS + channel;
     if WINDOW_IN_PLACE == 1u {
-        return window[place * CHANNELS + channel];
+        return select(window[at], fresh, place >= DEPTH);
     }
-    return window_before[place * CHANNELS + channel];
+    return select(window_before[at], fresh, place >= DEPTH);
 }
 
 // Query and key of the row for all threads.
@@ -59,12 +59,17 @@ fn norm_query_and_key(head: u32, row: u32, thread: u32) {
 }
 
 fn one_row(head: u32, row: u32, thread: u32) {
+    // Asked for first, needed last.
+    let gated = gated_by(head, row, thread);
+    let gates = gates_of(head, row);
     for (var i = thread; i < 2u * KEY_DIM + VALUE_DIM; i += THREADS) {
         convolved[i] = convolve(row, channel_of(head, i));
     }
     workgroupBarrier();
+    if WINDOW_IN_PLACE == 1u && row + 1u == task.rows {
+        arrive(head / SHARING, thread);
+    }
     norm_query_and_key(head, row, thread);
-    let gates = gates_of(head, row);
     if thread < VALUE_DIM {
         keep_value(row * VALUES + head * VALUE_DIM + thread, convolved[2u * KEY_DIM + thread]);
     }
@@ -77,13 +82,17 @@ fn one_row(head: u32, row: u32, thread: u32) {
         outputs[thread / LANES] = y;
     }
     workgroupBarrier();
-    finish(head, row, thread);
+    finish(head, row, thread, gated);
 }
 
 // Moves a channel of the window over the rows, oldest first.
 fn slide(channel: u32) {
+    var kept = vec3<f32>();
     for (var i = 0u; i < DEPTH; i++) {
-        window[i * CHANNELS + channel] = input_at(i + task.rows, channel);
+        kept[i] = input_at(i + task.rows, channel);
+    }
+    for (var i = 0u; i < DEPTH; i++) {
+        window[i * CHANNELS + channel] = kept[i];
     }
 }
 
@@ -92,7 +101,7 @@ fn moves_key_head(head: u32, thread: u32) -> bool {
     if WINDOW_IN_PLACE == 0u {
         return head % SHARING == 0u;
     }
-    return arrives_last(head / SHARING, SHARING, thread);
+    return was_last(head / SHARING, SHARING, thread);
 }
 
 // All rows of a value head.
@@ -101,11 +110,13 @@ fn all_rows(head: u32, thread: u32) {
     for (var row = 0u; row < task.rows; row++) {
         one_row(head, row, thread);
     }
+    // Before the state is stored, which a barrier would wait for.
+    let moves = moves_key_head(head, thread);
     store_state(head, thread);
     if thread < VALUE_DIM {
         slide(channel_of(head, 2u * KEY_DIM + thread));
     }
-    if moves_key_head(head, thread) {
+    if moves {
         for (var i = thread; i < 2u * KEY_DIM; i += THREADS) {
             slide(channel_of(head, i));
         }

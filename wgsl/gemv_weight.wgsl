@@ -1,5 +1,6 @@
-// Rows times a weight, decode form. Comes once for each weight of a kernel, after its `weight_*.wgsl` and before the
-// kernel, which says what the inputs are: `W_input(row, quad)` is inputs 4 quad .. 4 quad + 3 of a row, zeros past the end.
+// Rows times a weight, decode form. Comes once for each weight of a kernel, after its `weight_*.wgsl` and `gemv_spread.wgsl`, and
+// before the kernel, which says what the inputs are: `W_input(row, quad)` is inputs 4 quad .. 4 quad + 3 of a row, zeros past the
+// end.
 //
 //     sum(o, r) = W(o) . x[r]
 //
@@ -12,57 +13,8 @@
 // Row invariance (engine.md 3.2, 3.7): which values meet in which order follows from the weight's shape and format
 // alone. Rows come one after the other.
 
-override W_LANES: u32; // lanes that share an output, a power of two
-override W_OUTPUTS: u32; // outputs of a lane, at most 8
-override W_APART: u32; // rows of the weight between the outputs of a lane
-override W_TEAMS: u32 = THREADS / W_LANES;
-override W_TILE: u32 = W_TEAMS * W_OUTPUTS;
-override W_ROOM: u32 = W_QUADS * (W_LANES + 1u); // quads that one step takes
-override W_STEPS: u32; // that are staged at once: all of a row, or a multiple of AHEAD
 override W_AHEAD: u32 = max(4u / W_OUTPUTS, 1u); // steps that a lane loads at once
 override W_SHARE: u32 = min(W_OUTPUTS, 4u); // outputs of a step that a lane loads at once
-
-// The weight row behind place `i` of a tile, `i` below TILE.
-fn W_output(tile: u32, i: u32) -> u32 {
-    let team = tile * W_TEAMS + i / W_OUTPUTS;
-    return select(team * W_OUTPUTS + i % W_OUTPUTS, team + i % W_OUTPUTS * W_APART, W_APART > 1u);
-}
-
-// The sum at place `i` of a tile, row `r` of those at hand.
-fn W_sum(i: u32, r: u32) -> f32 {
-    return totals[r * W_TILE + i];
-}
-
-// Inputs of some steps of a row from unit `first` on.
-fn W_stage(row: u32, first: u32, thread: u32) {
-    for (var quad = thread; quad < W_STEPS * W_LANES * W_QUADS; quad += THREADS) {
-        let unit = quad / W_QUADS;
-        let place = unit / W_LANES * W_ROOM + quad % W_QUADS * (W_LANES + 1u) + unit % W_LANES;
-        staged[place] = W_input(row, first * W_QUADS + quad);
-    }
-}
-
-// The inputs of a unit.
-fn W_take(place: u32) -> Inputs {
-    var x: Inputs;
-    x.a = staged[place];
-    if W_QUADS > 1u {
-        x.b = staged[place + W_LANES + 1u];
-    }
-    if W_QUADS > 2u {
-        x.c = staged[place + 2u * (W_LANES + 1u)];
-        x.d = staged[place + 3u * (W_LANES + 1u)];
-    }
-    if W_QUADS > 4u {
-        x.e = staged[place + 4u * (W_LANES + 1u)];
-        x.f = staged[place + 5u * (W_LANES + 1u)];
-        x.g = staged[place + 6u * (W_LANES + 1u)];
-        x.h = staged[place + 7u * (W_LANES + 1u)];
-    }
-    let all = ((x.a + x.b) + (x.c + x.d)) + ((x.e + x.f) + (x.g + x.h));
-    x.sum = (all.x + all.y) + (all.z + all.w);
-    return x;
-}
 
 // What a lane loads at once: a unit of each of up to four outputs; two of two; four of one.
 struct W_Units {

@@ -73,10 +73,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         inject[first * STREAMS + thread] = injection(first + thread / STREAMS, thread % STREAMS);
     }
     up_multiply(group.x, up_ROWS, first, rows, thread);
-    for (var i = thread; i < up_TEAMS * rows; i += THREADS) {
-        let team = i % up_TEAMS;
-        let r = i / up_TEAMS;
-        let j = group.x * up_TEAMS + team;
+    for (var i = thread; i < up_SPAN * rows; i += THREADS) {
+        let team = i % up_SPAN;
+        let r = i / up_SPAN;
+        let j = group.x * up_SPAN + team;
         if j < HIDDEN {
             var sum = 0.0;
             for (var s = 0u; s < STREAMS; s++) {

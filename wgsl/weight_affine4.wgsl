@@ -15,20 +15,23 @@ const W_QUADS = 8u;
 override W_UNITS: u32 = W_COLS / W_UNIT;
 override W_GROUPS: u32 = W_COLS / W_GROUP;
 
+// As it was loaded: who makes numbers of a word waits for it, which a lane that loads ahead must not.
 struct W_Unit {
     codes: vec4<u32>,
-    scale: f32,
-    bias: f32,
+    scale: u32, // word that holds it
+    bias: u32, // the same
+    group: u32, // which tells the half of the word
 }
 
 fn W_load(row: u32, unit: u32) -> W_Unit {
     let group = row * W_GROUPS + unit / (W_GROUP / W_UNIT);
     let word = word_of(group, W_SCALAR);
-    return W_Unit(
-        W_code_quad(row * W_UNITS + unit),
-        number_in(W_scale_word(word), group, W_SCALAR),
-        number_in(W_bias_word(word), group, W_SCALAR),
-    );
+    return W_Unit(W_code_quad(row * W_UNITS + unit), W_scale_word(word), W_bias_word(word), group);
+}
+
+// Scale and bias of a unit.
+fn W_affine(unit: W_Unit) -> vec2<f32> {
+    return vec2<f32>(number_in(unit.scale, unit.group, W_SCALAR), number_in(unit.bias, unit.group, W_SCALAR));
 }
 
 // The last four codes of a word times 1, 16, 256 and 4096. Codes stand in the low bits of 2^23, whose last place is 1, so
@@ -48,7 +51,8 @@ fn W_dot(unit: W_Unit, x: Inputs) -> f32 {
     sums = fma(W_scaled_codes(unit.codes.z >> 16u), x.f, sums);
     sums = fma(W_scaled_codes(unit.codes.w), x.g, sums);
     sums = fma(W_scaled_codes(unit.codes.w >> 16u), x.h, sums);
-    return fma(unit.scale, dot(sums, vec4<f32>(1.0, 0x1p-4, 0x1p-8, 0x1p-12)), unit.bias * x.sum);
+    let affine = W_affine(unit);
+    return fma(affine.x, dot(sums, vec4<f32>(1.0, 0x1p-4, 0x1p-8, 0x1p-12)), affine.y * x.sum);
 }
 
 fn W_word_numbers(codes: u32, scale: f32, bias: f32) -> array<vec4<f32>, 2> {
@@ -61,9 +65,10 @@ fn W_word_numbers(codes: u32, scale: f32, bias: f32) -> array<vec4<f32>, 2> {
 
 // The numbers of a unit, in order.
 fn W_numbers(unit: W_Unit) -> array<vec4<f32>, 8> {
-    let a = W_word_numbers(unit.codes.x, unit.scale, unit.bias);
-    let b = W_word_numbers(unit.codes.y, unit.scale, unit.bias);
-    let c = W_word_numbers(unit.codes.z, unit.scale, unit.bias);
-    let d = W_word_numbers(unit.codes.w, unit.scale, unit.bias);
+    let affine = W_affine(unit);
+    let a = W_word_numbers(unit.codes.x, affine.x, affine.y);
+    let b = W_word_numbers(unit.codes.y, affine.x, affine.y);
+    let c = W_word_numbers(unit.codes.z, affine.x, affine.y);
+    let d = W_word_numbers(unit.codes.w, affine.x, affine.y);
     return array<vec4<f32>, 8>(a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]);
 }

@@ -15,20 +15,23 @@ const W_QUADS = 4u;
 override W_UNITS: u32 = W_COLS / W_UNIT;
 override W_GROUPS: u32 = W_COLS / W_GROUP;
 
+// As it was loaded: who makes numbers of a word waits for it, which a lane that loads ahead must not.
 struct W_Unit {
     codes: vec4<u32>,
-    scale: f32,
-    bias: f32,
+    scale: u32, // word that holds it
+    bias: u32, // the same
+    group: u32, // which tells the half of the word
 }
 
 fn W_load(row: u32, unit: u32) -> W_Unit {
     let group = row * W_GROUPS + unit / (W_GROUP / W_UNIT);
     let word = word_of(group, W_SCALAR);
-    return W_Unit(
-        W_code_quad(row * W_UNITS + unit),
-        number_in(W_scale_word(word), group, W_SCALAR),
-        number_in(W_bias_word(word), group, W_SCALAR),
-    );
+    return W_Unit(W_code_quad(row * W_UNITS + unit), W_scale_word(word), W_bias_word(word), group);
+}
+
+// Scale and bias of a unit.
+fn W_affine(unit: W_Unit) -> vec2<f32> {
+    return vec2<f32>(number_in(unit.scale, unit.group, W_SCALAR), number_in(unit.bias, unit.group, W_SCALAR));
 }
 
 // The codes of a word, the second and the fourth times 256; see `weight_affine4.wgsl`.
@@ -43,13 +46,15 @@ fn W_dot(unit: W_Unit, x: Inputs) -> f32 {
     sums = fma(W_scaled_codes(unit.codes.y), x.b, sums);
     sums = fma(W_scaled_codes(unit.codes.z), x.c, sums);
     sums = fma(W_scaled_codes(unit.codes.w), x.d, sums);
-    return fma(unit.scale, dot(sums, vec4<f32>(1.0, 0x1p-8, 1.0, 0x1p-8)), unit.bias * x.sum);
+    let affine = W_affine(unit);
+    return fma(affine.x, dot(sums, vec4<f32>(1.0, 0x1p-8, 1.0, 0x1p-8)), affine.y * x.sum);
 }
 
 // The numbers of a unit, in order.
 fn W_numbers(unit: W_Unit) -> array<vec4<f32>, 4> {
-    let scale = vec4<f32>(unit.scale);
-    let bias = vec4<f32>(unit.bias);
+    let affine = W_affine(unit);
+    let scale = vec4<f32>(affine.x);
+    let bias = vec4<f32>(affine.y);
     return array<vec4<f32>, 4>(
         fma(vec4<f32>(unpack4xU8(unit.codes.x)), scale, bias),
         fma(vec4<f32>(unpack4xU8(unit.codes.y)), scale, bias),

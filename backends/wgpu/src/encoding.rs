@@ -445,13 +445,19 @@ impl Weight {
         self
     }
 
+    /// The same weight, a lane of `gemv_walk.wgsl` having so many outputs.
+    pub(crate) fn walked(mut self, outputs: u32) -> Self {
+        self.spread = Some(tuning::gemv_walked(self.matrix, outputs));
+        self
+    }
+
     /// The same weight, one of several that are multiplied in a dispatch.
     pub(crate) fn beside_others(mut self) -> Self {
         self.spread = Some(tuning::gemv_beside(self.matrix));
         self
     }
 
-    /// The same weight, a lane of the decode form having `count` outputs that are `apart` rows apart.
+    /// The same weight, a lane of the decode form having `count` outputs, or some such, that are `apart` rows apart.
     pub(crate) fn with_outputs(mut self, count: u32, apart: u32) -> Self {
         self.outputs = Some((count, apart));
         self

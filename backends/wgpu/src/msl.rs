@@ -99,7 +99,13 @@ pub(crate) fn said(kernel: &Kernel, key: &Key) -> Option<Said> {
     let values = constants(kernel, key);
     let bindings = declared(&source(kernel, key));
     let mut text = HEAD.to_owned();
-    define(&mut text, "THREADS", metal.threads);
+    // A small tile needs no more threads than it has outputs.
+    let tile = key.weights.first().map_or(metal.threads, |weight| weight.spread().tile());
+    let threads = match kernel.product {
+        Product::Walk => tile.next_multiple_of(SIMD_GROUP).min(metal.threads),
+        _ => metal.threads,
+    };
+    define(&mut text, "THREADS", threads);
     for (name, value) in values.into_iter().filter(|(name, _)| name != "THREADS") {
         define(&mut text, &name, value as u32);
     }
@@ -108,7 +114,7 @@ pub(crate) fn said(kernel: &Kernel, key: &Key) -> Option<Said> {
         let bits = if let Format::Affine { bits, .. } = weight.matrix.format { bits } else { 0 };
         define(&mut text, &format!("{name}_BITS"), bits);
         define(&mut text, &format!("{name}_TILE"), spread.tile());
-        define(&mut text, &format!("{name}_TEAMS"), spread.tile() / spread.outputs);
+        define(&mut text, &format!("{name}_SPAN"), spread.tile() / weight.outputs.map_or(1, |(count, _)| count));
         define(&mut text, &format!("{name}_IN_SLOT"), u32::from(weight.place.is_some()));
     }
     define(&mut text, "POOL_IS_ARRAY", u32::from(matches!(key.pool, PoolBinding::Array(_))));
@@ -117,7 +123,7 @@ pub(crate) fn said(kernel: &Kernel, key: &Key) -> Option<Said> {
         let _ = writeln!(text, "#define AT_{} {slot}", binding.name);
     }
     metal.parts.iter().for_each(|part| text.push_str(part.text));
-    Some(Said { text, entry: metal.kernel, threads: metal.threads })
+    Some(Said { text, entry: metal.kernel, threads })
 }
 
 /// Whether a weight is multiplied as the kernels here do it: a prompt form rounds to F16, with Apple's matrix units, in tiles of
@@ -126,6 +132,9 @@ fn multiplied(kernel: &Kernel, weight: &WeightKey) -> bool {
     const UNITS: Inputs = Inputs::Units(Units { side: Side::Eight, subgroup: 32 });
     kernel.product != Product::Gemm || (weight.inputs == UNITS && weight.tile == tuning::UNITS_LOW_TILE)
 }
+
+/// Threads of a SIMD-group.
+const SIMD_GROUP: u32 = 32;
 
 /// What Metal's compiler is told first: nothing that follows may change what its own library means.
 const HEAD: &str = "#include <metal_stdlib>\nusing namespace metal;\n";

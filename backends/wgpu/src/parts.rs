@@ -98,9 +98,19 @@ pub(crate) const TOP_SHARED: Part =
 /// Memory of the decode form of products.
 pub(crate) const GEMV: Part = Part { file: "gemv.wgsl", text: include_str!("../../../wgsl/gemv.wgsl") };
 
+/// How the decode form of products is spread, once a weight.
+pub(crate) const GEMV_SPREAD: Part =
+    Part { file: "gemv_spread.wgsl", text: include_str!("../../../wgsl/gemv_spread.wgsl") };
+
 /// The decode form of products, once a weight.
 pub(crate) const GEMV_WEIGHT: Part =
     Part { file: "gemv_weight.wgsl", text: include_str!("../../../wgsl/gemv_weight.wgsl") };
+
+/// Where the lanes of the part after this are added.
+pub(crate) const GEMV_SUMS: Part = Part { file: "gemv_sums.wgsl", text: include_str!("../../../wgsl/gemv_sums.wgsl") };
+
+/// The same where a row is few units.
+pub(crate) const GEMV_WALK: Part = Part { file: "gemv_walk.wgsl", text: include_str!("../../../wgsl/gemv_walk.wgsl") };
 
 /// The first half of an expert, prompt form.
 pub(crate) const SWIGLU_ROWS: Part =

@@ -61,8 +61,11 @@ impl Kernel {
 pub(crate) enum Product {
     /// Reads their numbers.
     Numbers,
-    /// Multiplies a few rows with them: `gemv.wgsl`, then `gemv_weight.wgsl` a weight.
+    /// Multiplies a few rows with them: `gemv.wgsl`, then `gemv_spread.wgsl` and `gemv_weight.wgsl` a weight.
     Gemv,
+    /// The same where a lane has a unit or a few of a row: `gemv_sums.wgsl` besides, and `gemv_walk.wgsl` for
+    /// `gemv_weight.wgsl`.
+    Walk,
     /// Multiplies tiles of rows with them: the part of their inputs, the size of a tile and `gemm.wgsl` or, with matrix
     /// units, `gemm_units.wgsl`, then `gemm_weight.wgsl` a weight.
     Gemm,
@@ -75,6 +78,7 @@ impl Product {
         match self {
             Product::Numbers => Vec::new(),
             Product::Gemv => vec![&parts::GEMV],
+            Product::Walk => vec![&parts::GEMV, &parts::GEMV_SUMS],
             Product::Gemm => {
                 let whole = first.is_none_or(|weight| weight.matrix.cols.is_multiple_of(QUAD));
                 let inputs = if whole { &parts::INPUTS_QUADS } else { &parts::INPUTS_LOOSE };
@@ -101,7 +105,8 @@ impl Product {
     pub(crate) fn per_weight(self, weights: &[WeightKey]) -> &'static [&'static Part] {
         match self {
             Product::Numbers => &[],
-            Product::Gemv => &[&parts::GEMV_WEIGHT],
+            Product::Gemv => &[&parts::GEMV_SPREAD, &parts::GEMV_WEIGHT],
+            Product::Walk => &[&parts::GEMV_SPREAD, &parts::GEMV_WALK],
             Product::Gemm if small(weights) => &[&parts::GEMM_DIRECT, &parts::GEMM_WEIGHT],
             Product::Gemm => &[&parts::GEMM_AHEAD, &parts::GEMM_WEIGHT],
         }
@@ -111,15 +116,22 @@ impl Product {
     fn constants(self, weights: &[WeightKey]) -> Vec<(&'static str, u32)> {
         match self {
             Product::Numbers => Vec::new(),
-            Product::Gemv => {
+            Product::Gemv | Product::Walk => {
+                let walks = self == Product::Walk;
                 let spreads = || weights.iter().map(|weight| (weight, weight.spread()));
-                let staged = spreads().map(|(weight, spread)| spread.staged(weight.matrix.format, weight.part_units()));
+                let staged =
+                    spreads().map(|(weight, spread)| spread.staged(walks, weight.matrix.format, weight.part_units()));
                 let totals = spreads().map(|(_, spread)| tuning::ROWS_AT_ONCE * spread.tile());
-                vec![
+                let mut constants = vec![
                     ("THREADS", tuning::THREADS.value),
                     ("STAGED", staged.max().unwrap_or(1)),
                     ("TOTALS", totals.max().unwrap_or(1)),
-                ]
+                ];
+                if walks {
+                    let sums = spreads().map(|(_, spread)| spread.tile() * (spread.lanes + 1));
+                    constants.push(("SUMS", sums.max().unwrap_or(1)));
+                }
+                constants
             }
             Product::Gemm => match weights.first().map_or(Inputs::F32, |weight| weight.inputs) {
                 Inputs::F32 => vec![("ROUNDED", 0)],
@@ -174,7 +186,7 @@ pub(crate) enum Side {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WeightKey {
     pub(crate) matrix: Matrix,
-    /// Decode form: outputs of a lane, if the kernel says so, and the rows between them.
+    /// Decode form: outputs that meet in a lane, if the kernel says so, and the rows between them.
     pub(crate) outputs: Option<(u32, u32)>,
     /// Decode form: how it is spread, where that does not follow from the weight alone.
     pub(crate) spread: Option<tuning::Gemv>,
@@ -533,6 +545,7 @@ pub(crate) fn constants(kernel: &Kernel, key: &Key) -> Vec<(String, f64)> {
         let product = match kernel.product {
             Product::Numbers | Product::Gemm => Vec::new(),
             Product::Gemv => gemv_constants(weight),
+            Product::Walk => walk_constants(weight),
         };
         let place = weight.place.map(|place| place.constants()).into_iter().flatten();
         let constants = weight_constants(weight.matrix).into_iter().chain(product).chain(place);
@@ -543,9 +556,24 @@ pub(crate) fn constants(kernel: &Kernel, key: &Key) -> Vec<(String, f64)> {
 
 fn gemv_constants(weight: &WeightKey) -> Vec<(&'static str, u32)> {
     let shape = weight.spread();
-    let apart = weight.outputs.map_or(1, |(_, apart)| apart);
+    let (alike, apart) = weight.outputs.unwrap_or((1, 1));
     let steps = shape.steps(weight.matrix.format, weight.part_units());
-    vec![("LANES", shape.lanes), ("OUTPUTS", shape.outputs), ("APART", apart), ("STEPS", steps)]
+    vec![("LANES", shape.lanes), ("OUTPUTS", shape.outputs), ("ALIKE", alike), ("APART", apart), ("STEPS", steps)]
+}
+
+fn walk_constants(weight: &WeightKey) -> Vec<(&'static str, u32)> {
+    let shape = weight.spread();
+    let (alike, apart) = weight.outputs.unwrap_or((1, 1));
+    let units = weight.part_units();
+    vec![
+        ("LANES", shape.lanes),
+        ("OUTPUTS", shape.outputs),
+        ("ALIKE", alike),
+        ("APART", apart),
+        ("STEPS", shape.walk_steps(weight.matrix.format, units)),
+        ("ONCE", u32::from(units <= shape.lanes)),
+        ("SPLIT", shape.split()),
+    ]
 }
 
 /// The part that says where a weight lies.

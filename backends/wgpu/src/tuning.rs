@@ -69,7 +69,23 @@ pub(crate) const EXPERT_OUTPUTS: Tuned = Tuned {
     name: "outputs of an expert's lane",
     value: 4,
     device: "H200",
-    note: "down in 9.0 us where one output of a lane took 10.7",
+    note: "down, which has more since, in 9.0 us where one output of a lane took 10.7",
+};
+
+/// Outputs of a lane in the decode form of an expert's last projection.
+pub(crate) const DOWN_OUTPUTS: Tuned = Tuned {
+    name: "outputs of a lane of down",
+    value: 8,
+    device: "H200",
+    note: "ten experts and the shared one, as part of a token and with a mark, in 15.7 us; 17.8 with four, 19.2 where four lanes shared a row",
+};
+
+/// Most units of a weight row that as many lanes have side by side in `gemv_walk.wgsl`.
+pub(crate) const MOST_ABREAST: Tuned = Tuned {
+    name: "most units abreast",
+    value: 32,
+    device: "H200",
+    note: "as part of a token and with a mark: the 20 of down in 15.7 us, the 10 of hc_read_out in 13.4, of two lanes too few in 13.7; the 80 of hc_read_in in 15.0, on 32 lanes in 12.0",
 };
 
 /// Threads of a workgroup that walks all tokens or blocks of a row alone.
@@ -89,7 +105,7 @@ pub(crate) const ATTENDED_AT_ONCE: Tuned = Tuned {
 };
 
 /// All of them.
-pub(crate) const TABLE: [&Tuned; 9] = [
+pub(crate) const TABLE: [&Tuned; 11] = [
     &THREADS,
     &MOST_LANES,
     &FEWEST_STEPS,
@@ -97,6 +113,8 @@ pub(crate) const TABLE: [&Tuned; 9] = [
     &FEWEST_GROUPS,
     &MOST_STEPS,
     &EXPERT_OUTPUTS,
+    &DOWN_OUTPUTS,
+    &MOST_ABREAST,
     &ROW_THREADS,
     &ATTENDED_AT_ONCE,
 ];
@@ -202,6 +220,12 @@ impl Gemv {
         THREADS.value / self.lanes * self.outputs
     }
 
+    /// Threads that add the lanes of an output: a power of two.
+    pub(crate) fn split(self) -> u32 {
+        let most = (THREADS.value / self.tile()).clamp(1, 8).min(self.lanes);
+        1 << most.ilog2()
+    }
+
     /// The spread for two weights whose outputs meet: the fewer of both.
     pub(crate) fn least(self, other: Self) -> Self {
         Gemv { lanes: self.lanes.min(other.lanes), outputs: self.outputs.min(other.outputs) }
@@ -219,8 +243,18 @@ impl Gemv {
         steps.div_ceil(steps.div_ceil(most)).next_multiple_of(ahead)
     }
 
-    /// Quads of workgroup memory for a weight of rows of `units` units: inputs, and at the end the sums of the lanes.
-    pub(crate) fn staged(self, format: Format, units: u32) -> u32 {
+    /// The same for `gemv_walk.wgsl`, where a lane loads one unit at once.
+    pub(crate) fn walk_steps(self, format: Format, units: u32) -> u32 {
+        let (steps, fit) = (units.div_ceil(self.lanes), (MOST_STAGED / room(format, self.lanes)).max(1));
+        steps.div_ceil(steps.div_ceil(fit))
+    }
+
+    /// Quads of workgroup memory for a weight of rows of `units` units: inputs, and in `gemv_weight.wgsl` at the end the sums of
+    /// the lanes, which have a place of their own in `gemv_walk.wgsl`.
+    pub(crate) fn staged(self, walks: bool, format: Format, units: u32) -> u32 {
+        if walks {
+            return self.walk_steps(format, units) * room(format, self.lanes);
+        }
         let inputs = self.steps(format, units) * room(format, self.lanes);
         inputs.max((THREADS.value * self.outputs).div_ceil(4))
     }
@@ -286,11 +320,17 @@ pub(crate) fn gemv_in_slot(matrix: Matrix, outputs: u32) -> Gemv {
     Gemv { lanes: lanes_for(part_units(matrix, None)), outputs }
 }
 
-/// The spread for two projections of an expert that are multiplied at once: twice the loads of a lane, and half the lanes. On
-/// an H200, as part of a token, 28 us for the ten experts of a layer; 31 with all lanes, 40 with twice as many.
+/// The spread for two projections of an expert that are multiplied at once, a lane having two outputs of each. On an H200, as
+/// part of a token and with a mark, 25.1 us for the ten experts of a layer and the shared one; with half the lanes 26.3, with one
+/// output of each 27.2, with both 32.8 on a quarter of the lanes.
 pub(crate) fn gemv_of_two(projection: Matrix) -> Gemv {
-    let Gemv { lanes, outputs } = gemv_in_slot(projection, 2);
-    Gemv { lanes: (lanes / 2).max(1), outputs }
+    gemv_in_slot(projection, 4)
+}
+
+/// The spread of `gemv_walk.wgsl`, where a lane has `outputs` outputs: a lane for each unit of a row, where those are few.
+pub(crate) fn gemv_walked(matrix: Matrix, outputs: u32) -> Gemv {
+    let units = part_units(matrix, None);
+    Gemv { lanes: if units <= MOST_ABREAST.value { units } else { lanes_for(units) }, outputs }
 }
 
 #[cfg(test)]
@@ -303,9 +343,10 @@ mod tests {
 
     #[test]
     fn the_released_experts_get_the_lanes_that_were_measured() {
-        assert_eq!(gemv_of_two(q4(640, 2560)).lanes, 8);
-        assert_eq!(gemv_in_slot(q4(2560, 640), 1).lanes, 4);
-        assert_eq!((gemv_in_slot(q4(64, 32), 1).lanes, gemv_of_two(q4(64, 32)).lanes), (1, 1));
+        assert_eq!(gemv_of_two(q4(640, 2560)), Gemv { lanes: 16, outputs: 4 });
+        assert_eq!(gemv_walked(q4(2560, 640), DOWN_OUTPUTS.value), Gemv { lanes: 20, outputs: 8 });
+        assert_eq!(gemv_walked(q4(10_240, 320), 4).tile(), 48);
+        assert_eq!((gemv_walked(q4(64, 32), 1).lanes, gemv_of_two(q4(64, 32)).lanes), (1, 1));
     }
 
     #[test]

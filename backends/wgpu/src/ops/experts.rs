@@ -16,7 +16,7 @@ use crate::encoding::{Encoding, Launch, QUAD_BYTES, View, Weight, volume};
 use crate::parts;
 use crate::pool::Chunks;
 use crate::registry::{Kernel, Part, Product};
-use crate::tuning::{EXPERT_OUTPUTS, ORDER_PARTS, PAIRS_WINDOW, THREADS};
+use crate::tuning::{DOWN_OUTPUTS, ORDER_PARTS, PAIRS_WINDOW, THREADS};
 
 const EXPERTS_IN: Kernel = Kernel {
     main: Part { file: "experts_in.wgsl", text: include_str!("../../../../wgsl/experts_in.wgsl") },
@@ -48,6 +48,8 @@ const EXPERTS_OUT: Kernel = Kernel {
     operation: "ExpertsOut",
     parts: &[&parts::NUMBERS, &parts::SLOT],
     weights: &["down", "shared_down"],
+    product: Product::Walk,
+    tuning: &["threads", "most lanes", "fewest steps", "most units abreast", "outputs of a lane of down"],
     ..EXPERTS_IN
 };
 
@@ -111,8 +113,8 @@ struct Gather<'a> {
     pool: &'a Chunks,
     record: RecordLayout,
     slots: View,
-    /// The size of a slot, for kernels.
-    slot_size: (&'static str, u32),
+    /// The size of a slot and the slots of a chunk, for kernels.
+    slot_sizes: [(&'static str, u32); 2],
 }
 
 impl<'a> Gather<'a> {
@@ -124,7 +126,8 @@ impl<'a> Gather<'a> {
             .map_err(|_| enc.refuse(format_args!("an expert record has {} bytes", record.bytes)))?;
         let slots = enc.view(slots, "slots", u64::from(pairs))?;
         let pool = Chunks::of(pool)?;
-        Ok(Gather { rows, choices, pairs, pool, record, slots, slot_size: ("RECORD_QUADS", quads) })
+        let slot_sizes = [("RECORD_QUADS", quads), ("SLOTS_PER_CHUNK", pool.plan.slots_per_chunk)];
+        Ok(Gather { rows, choices, pairs, pool, record, slots, slot_sizes })
     }
 
     /// Numbers and columns of all pairs.
@@ -138,11 +141,12 @@ impl<'a> Gather<'a> {
         let (routed, shared) = (half.tiles, half.shared.map_or(0, tiles));
         let shared_groups = half.shared.map_or(0, |_| self.rows.count);
         let plan = self.pool.plan;
+        let [size, chunk] = self.slot_sizes;
         enc.launch_over(
             Some(self.pool),
             &Launch {
                 kernel: half.kernel,
-                constants: &[self.slot_size],
+                constants: &[size, chunk, ("CHOICES", self.choices)],
                 views: half.views,
                 weights: half.weights,
                 immediates: &[self.rows.count, self.choices, plan.slots, plan.slots_per_chunk],
@@ -227,7 +231,7 @@ pub(crate) fn gate_up(enc: &mut Encoding<'_>, op: &ExpertsIn) -> Result<()> {
         Some(gather.pool),
         &Launch {
             kernel: &EXPERTS_IN_PROMPT,
-            constants: &[gather.slot_size],
+            constants: &gather.slot_sizes,
             views: &[&u, &gather.slots, &order, &out],
             weights: &[&gate, &up],
             immediates: &[op.choices, gather.pairs, plan.slots, plan.slots_per_chunk],
@@ -270,7 +274,7 @@ impl GateUp {
 pub(crate) fn down(enc: &mut Encoding<'_>, op: &ExpertsOut) -> Result<()> {
     let gather = Gather::new(enc, op.rows, op.choices, &op.pool, &op.slots)?;
     let (hidden, inner) = (gather.record.down.matrix.rows, gather.record.down.matrix.cols);
-    let down = enc.slot_weight(&gather.record.down, "the pool's down", hidden, inner)?;
+    let down = enc.slot_weight(&gather.record.down, "the pool's down", hidden, inner)?.walked(DOWN_OUTPUTS.value);
     let x = enc.view(&op.x, "x", gather.numbers(inner))?;
     let out = enc.view(&op.out, "out", gather.numbers(hidden))?;
     let shared = op.shared.as_ref().map(|shared| Down::new(enc, shared, op.rows, hidden)).transpose()?;
@@ -295,7 +299,7 @@ pub(crate) fn down(enc: &mut Encoding<'_>, op: &ExpertsOut) -> Result<()> {
         Some(gather.pool),
         &Launch {
             kernel: &EXPERTS_OUT_PROMPT,
-            constants: &[gather.slot_size],
+            constants: &gather.slot_sizes,
             views: &[&x, &gather.slots, &order, &out],
             weights: &[&down],
             immediates: &[gather.pairs, plan.slots, plan.slots_per_chunk],
@@ -317,7 +321,7 @@ impl Down {
         let inner = shared.down.matrix.cols;
         Ok(Down {
             x: enc.view(&shared.x, "shared.x", volume(&[rows.count, inner]))?,
-            down: enc.weight(&shared.down, "shared.down", hidden, inner)?.spread_as_in_slot(EXPERT_OUTPUTS.value),
+            down: enc.weight(&shared.down, "shared.down", hidden, inner)?.walked(DOWN_OUTPUTS.value),
             out: enc.view(&shared.out, "shared.out", volume(&[rows.count, hidden]))?,
         })
     }

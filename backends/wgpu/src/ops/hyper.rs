@@ -20,7 +20,7 @@ const READ_IN: Kernel = Kernel {
     operation: "HcRead",
     parts: &[&parts::NUMBERS],
     weights: &["down", "inject"],
-    product: Product::Gemv,
+    product: Product::Walk,
     section: "architecture.md 4",
     twin: "backends/reference/src/ops/hyper.rs",
     tests: "backends/wgpu/src/selftest/hyper.rs",
@@ -30,6 +30,7 @@ const READ_IN: Kernel = Kernel {
 const READ_OUT: Kernel = Kernel {
     main: Part { file: "hc_read_out.wgsl", text: include_str!("../../../../wgsl/hc_read_out.wgsl") },
     weights: &["up"],
+    tuning: &["threads", "most lanes", "fewest steps", "most units abreast"],
     ..READ_IN
 };
 
@@ -45,6 +46,7 @@ const DOWN_PROMPT: Kernel = Kernel {
 const INJECT_PROMPT: Kernel = Kernel {
     main: Part { file: "hc_inject_prompt.wgsl", text: include_str!("../../../../wgsl/hc_inject_prompt.wgsl") },
     weights: &["inject"],
+    product: Product::Gemv,
     ..READ_IN
 };
 
@@ -71,6 +73,7 @@ const WRITE: Kernel = Kernel {
     main: Part { file: "project_write.wgsl", text: include_str!("../../../../wgsl/project_write.wgsl") },
     operation: "ProjectWrite, MtpFuse",
     weights: &["w"],
+    product: Product::Gemv,
     ..READ_IN
 };
 
@@ -149,7 +152,7 @@ impl Read {
             immediates: &[rows, op.first, tiles[0], tiles[1]],
             grid: gemv_grid(rows, groups),
         })?;
-        let up = self.up.clone().with_outputs(streams.count, streams.hidden);
+        let up = self.up.clone().with_outputs(streams.count, streams.hidden).walked(streams.count);
         enc.launch(&Launch {
             kernel: &READ_OUT,
             constants: &constants,

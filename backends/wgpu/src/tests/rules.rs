@@ -106,7 +106,7 @@ fn the_invariance_check_notices_a_sum_whose_order_follows_the_row() {
 fn the_invariance_check_notices_a_state_that_is_not_carried_on() {
     let recurrent = ("own[i] = state[state_place(head, thread, i)];", "own[i] = vec4<f32>();");
     assert!(noticed(recurrent, "GdnMix", keeps_bits));
-    let window = ("window[i * CHANNELS + channel] = input_at", "window[i * CHANNELS + channel] = 0.0 * input_at");
+    let window = ("window[i * CHANNELS + channel] = kept[i];", "window[i * CHANNELS + channel] = 0.0 * kept[i];");
     assert!(noticed(window, "GdnMix", keeps_bits));
     let injection = ("return window_before[place * WIDTH + column];", "return 0.0;");
     assert!(noticed(injection, "PleMix", keeps_bits));
