@@ -241,12 +241,7 @@ fn what_is_allowed_is_read_back_as_what_the_schema_allows() {
 }
 
 fn read(declared: &[Value], text: &str) -> Reply {
-<<<<<<< HEAD
-    let options =
-        ReplyOptions { thinking: false, tools: Some(ToolSchemas::new(declared)), stops: Vec::new(), one_call: false };
-=======
     let options = ReplyOptions { thinking: false, tools: Some(ToolSchemas::new(declared)), ..ReplyOptions::default() };
->>>>>>> grammar
     let mut parser = ReplyParser::new(options).unwrap();
     let mut reply = Reply::default();
     let mut events = parser.push(text);
