@@ -43,7 +43,7 @@ def tools():
 def thinking():
     effort = {"reasoning_effort": "low"}
     asked = {"openai": {**effort, "allowed_openai_params": ["reasoning_effort"]}, "ollama": effort,
-             "anthropic": {"thinking": {"type": "enabled", "budget_tokens": 1024}}}
+             "anthropic": {"thinking": {"type": "enabled", "budget_tokens": 1024}, "allowed_openai_params": ["thinking"]}}
     for way in WAYS:
         message = ask(way, ASK_THINK, 3000, **asked[way]).choices[0].message
         same((way, message.reasoning_content, message.content), (way, THOUGHT, FOUR))
