@@ -100,7 +100,7 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal of this kind.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Refusal { code, message: message.into(), field: None, details: None }
+        Refusal { code, message: shortened(message.into()), field: None, details: None }
     }
 
     /// A field is wrong.
@@ -128,6 +128,17 @@ impl Refusal {
     pub fn is_passing(&self) -> bool {
         self.code.status() == StatusCode::SERVICE_UNAVAILABLE
     }
+}
+
+/// Most characters of a sentence: what clients sent is shown in it, but not at any length.
+const LONGEST: usize = 600;
+
+fn shortened(mut message: String) -> String {
+    if let Some((end, _)) = message.char_indices().nth(LONGEST) {
+        message.truncate(end);
+        message += "...";
+    }
+    message
 }
 
 /// The API that a path belongs to: it decides the form of errors.
@@ -232,6 +243,13 @@ mod tests {
         ] {
             assert_eq!(Family::of(path), family, "{path}");
         }
+    }
+
+    #[test]
+    fn a_sentence_has_an_end() {
+        assert_eq!(Refusal::field("n", "short").message, "short");
+        let long = Refusal::field("n", "é".repeat(5000)).message;
+        assert_eq!((long.chars().count(), long.ends_with("é...")), (LONGEST + 3, true));
     }
 
     #[test]

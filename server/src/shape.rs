@@ -328,7 +328,7 @@ pub fn whole(value: &Value) -> Option<i128> {
 
 /// A number that is finite as 32 bits.
 pub fn real(value: &Value) -> Option<f64> {
-    value.as_number()?.as_f64().filter(|number| number.abs() <= f64::from(f32::MAX))
+    value.as_number()?.as_f64().filter(|number| (*number as f32).is_finite())
 }
 
 fn is_only(value: &Value, json: &str) -> bool {

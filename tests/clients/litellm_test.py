@@ -41,9 +41,11 @@ def tools():
 
 
 def thinking():
+    effort = {"reasoning_effort": "low"}
+    asked = {"openai": {**effort, "allowed_openai_params": ["reasoning_effort"]}, "ollama": effort,
+             "anthropic": {"thinking": {"type": "enabled", "budget_tokens": 1024}, "allowed_openai_params": ["thinking"]}}
     for way in WAYS:
-        more = {} if way == "ollama" else {"allowed_openai_params": ["reasoning_effort"]}
-        message = ask(way, ASK_THINK, 3000, reasoning_effort="low", **more).choices[0].message
+        message = ask(way, ASK_THINK, 3000, **asked[way]).choices[0].message
         same((way, message.reasoning_content, message.content), (way, THOUGHT, FOUR))
 
 

@@ -23,10 +23,13 @@ async function streamed() {
   }
   said(text);
   same(usage.completion_tokens > 0, true);
-  const stream = client.responses.stream({ model: MODEL, input: kit.ASK, max_output_tokens: 40 });
-  let told = "";
-  stream.on("response.output_text.delta", (event) => (told += event.delta));
-  same((await stream.finalResponse()).output_text, told);
+  const asked = { model: MODEL, input: kit.ASK, max_output_tokens: 40, stream: true };
+  let [told, last] = ["", null];
+  for await (last of await client.responses.create(asked)) {
+    if (last.type === "response.output_text.delta") told += last.delta;
+  }
+  same(["response.completed", "response.incomplete"].includes(last.type), true);
+  same(last.response.output[0].content[0].text, told);
   said(told);
 }
 

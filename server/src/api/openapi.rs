@@ -53,11 +53,21 @@ fn content(path: &str, reply: Kind, named: &mut Map<String, Value>) -> Value {
     match path {
         "/api/chat" | "/api/generate" => content["application/x-ndjson"] = json!({ "schema": { "type": "string" } }),
         "/v1/chat/completions" | "/v1/completions" | "/v1/responses" | "/v1/messages" => {
-            content["text/event-stream"] = json!({ "schema": { "type": "string" } });
+            content["text/event-stream"] = json!({ "schema": event() });
         }
         _ => {}
     }
     content
+}
+
+/// An event of a stream.
+fn event() -> Value {
+    json!({
+        "description": "An event: its name, and its data, which is JSON or `[DONE]`.",
+        "type": "object",
+        "required": ["data"],
+        "properties": { "event": { "type": "string" }, "data": { "type": "string" } },
+    })
 }
 
 fn errors(family: Family) -> Value {

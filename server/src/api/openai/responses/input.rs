@@ -31,6 +31,8 @@ const PART: Fields = Fields::open(
         ),
         Field::new("text", Kind::Text, "The text."),
         Field::new("refusal", Kind::Text, "The text of a refusal."),
+        Field::inert("annotations", Kind::List(&Kind::Anything)),
+        Field::inert("logprobs", Kind::List(&Kind::Anything)),
     ],
 );
 

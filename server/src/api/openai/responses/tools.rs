@@ -76,7 +76,14 @@ const NAMESPACE: Fields = Fields::strict(
 
 const SEARCH: Fields = Fields::open(
     "SearchTool",
-    &[Field::required("type", Kind::Text, "A search that this server does not do: the model is not told of it.")],
+    &[
+        Field::required("type", Kind::Text, "A search that this server does not do: the model is not told of it."),
+        Field::inert("external_web_access", Kind::Anything),
+        Field::inert("search_context_size", Kind::Anything),
+        Field::inert("search_content_types", Kind::Anything),
+        Field::inert("user_location", Kind::Anything),
+        Field::inert("filters", Kind::Anything),
+    ],
 );
 
 const NAME: Field = Field::required("name", Kind::Text, "Its name.");
