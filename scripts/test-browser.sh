@@ -1,5 +1,6 @@
 #!/bin/bash
 # Owns: the tests of the server's page in headless Chromium (tests/browser); arguments are passed on, as in --screenshots.
+# With --install alone it installs what is missing and tests nothing.
 # Refuses: a machine without Node.js, or one where Chromium is missing and cannot be installed.
 # Invariants: what is there already is not installed again; the program itself needs none of it.
 set -euo pipefail
@@ -25,6 +26,8 @@ if [ ! "$installed" -nt tests/browser/package-lock.json ]; then
     npm ci --prefix tests/browser --no-audit --no-fund
     touch "$installed"
 fi
+
+[ "${1:-}" != --install ] || exit 0
 
 if [ -z "${SS_BROWSER_SERVER:-}" ]; then
     cargo build -p ss-server --example scripted
