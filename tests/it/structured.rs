@@ -12,8 +12,13 @@ use ss_tests::rig::{Rig, RigOptions};
 use ss_text::{Event, Reply, ReplyOptions, SpecialTokens, ToolSchemas};
 
 fn engine(slots: PoolSize) -> Engine {
+    sharing(slots, 0)
+}
+
+/// An engine whose passes share reads of experts, so many tokens each.
+fn sharing(slots: PoolSize, read_group: u32) -> Engine {
     let model = root().join("models/flash-next-nano");
-    let rig = Rig::new(&model, &RigOptions { slots, ..RigOptions::default() });
+    let rig = Rig::new(&model, &RigOptions { slots, read_group, ..RigOptions::default() });
     let words = Words::open(rig.model.checkpoint()).unwrap();
     Engine::new(rig.model, words)
 }
@@ -302,10 +307,12 @@ fn a_prompts_tokens_are_as_likely_as_when_it_is_read_token_by_token() {
     let mut plain = Ask::new(prompt.clone(), SamplerSettings::greedy());
     plain.max_tokens = Some(5);
     let reply = hear(&mut engine, &plain, None).unwrap();
-    for pass in [1, 3, 512] {
+    let mut shared = sharing(PoolSize::Smallest, 64);
+    for (pass, shares) in [(1, false), (3, false), (512, false), (2, true), (5, true)] {
+        let engine = if shares { &mut shared } else { &mut engine };
         let mut ask = plain.clone();
         (ask.prefill_pass, ask.prompt_logprobs, ask.logprobs) = (pass, true, Some(3));
-        let heard = hear(&mut engine, &ask, None).unwrap();
+        let heard = hear(engine, &ask, None).unwrap();
         assert_eq!(heard.ids, reply.ids);
         let ids: Vec<u32> = heard.prompt.iter().map(|token| token.id).collect();
         assert_eq!(ids, prompt);
@@ -315,7 +322,7 @@ fn a_prompts_tokens_are_as_likely_as_when_it_is_read_token_by_token() {
             assert_eq!(token.top.len(), 3);
         }
         ask.max_tokens = Some(0);
-        let none = hear(&mut engine, &ask, None).unwrap();
+        let none = hear(engine, &ask, None).unwrap();
         assert_eq!((none.ids.len(), none.finish, &none.prompt), (0, Some(Finish::Length), &heard.prompt));
     }
     let mut single = Ask::new(prompt[..1].to_vec(), SamplerSettings::greedy());

@@ -14,7 +14,11 @@
 //! that look around, counts of properties that may be absent. What a call's text cannot carry is refused too: null where the
 //! type of a value is told from its text, and bounds of integers there.
 //!
-//! TIMING
+//! At the released vocabulary of 248 thousand tokens (release build, two cores of a shared Intel Xeon that others were using;
+//! `tests/it/timing.rs`): what depends on the tokens alone takes 1.7 s, once ([`Grammars::warm`]); a grammar compiles in 3 to 9 ms,
+//! its first mask included. A mask takes 15 to 22 µs where the grammar was in that state before, which is the median of JSON and of
+//! calls; a new state of JSON takes up to 1 ms, one of a call's text up to 7 ms; a bounded repetition of a class, whose states are
+//! all new, 1.3 ms each. Reasoning and free prose take no mask.
 
 mod compile;
 mod error;

@@ -54,9 +54,7 @@ impl Tokens {
         let bytes: Vec<Vec<u8>> = (0..count).map(|id| as_text(words, &ends, id)).collect();
         let trie = TokTrie::from(&TokRxInfo::new(count, first), &bytes).with_eos_tokens(&ends);
         let env: TokEnv = Arc::new(Env { words: words.clone(), trie });
-        let mut slices = SlicedBiasComputer::json_slices();
-        // Most of what may come in a call's text.
-        slices.push("[^<]+".to_owned());
+        let slices = SlicedBiasComputer::json_slices();
         let refuse = |error: &dyn std::fmt::Display| Error::Grammar { kind: "tokenizer", reason: error.to_string() };
         let mut factory =
             ParserFactory::new(&env, InferenceCapabilities::default(), &slices).map_err(|error| refuse(&error))?;
