@@ -125,6 +125,11 @@ fn run_model(args: &ServeArgs, app: Arc<App>, server: Server, url: &str) -> Resu
         engine.model.warm(&hot.read(false));
     }
     let words = Arc::new(RealWords::new(engine.words().clone(), engine.model.checkpoint())?);
+    // A thread of its own: the first replies need not wait for it.
+    std::thread::spawn({
+        let words = words.clone();
+        move || words.warm()
+    });
     let memory = memory.into_iter().filter(|(_, bytes)| *bytes > 0).map(|(name, bytes)| MemoryPart { name, bytes });
     let loaded = Loaded { memory: memory.collect(), machine_bytes: machine, slots, prefill_pass: args.prefill_pass };
     let engine = RealEngine::new(engine, loaded);
