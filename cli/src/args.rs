@@ -60,10 +60,11 @@ const SERVE_EXAMPLES: &str = "\
 Examples:
   ss serve                                       the small model, at http://127.0.0.1:11434
   ss serve --model ~/models/flash-next --alias claude-haiku
-  ss serve --host 0.0.0.0 --api-key \"$KEY\"      for other machines; put a proxy with TLS in front of it
+  ss serve --host 0.0.0.0 --api-key \"$KEY\"      for other machines
 
-Clients of OpenAI's API take http://127.0.0.1:11434/v1, those of Anthropic's and Ollama's http://127.0.0.1:11434. A browser
-shows a page there. The first SIGINT or SIGTERM lets what runs end, for --drain-seconds; the second ends it at once.";
+OpenAI's clients take http://127.0.0.1:11434/v1, others http://127.0.0.1:11434.
+A browser shows a page there. The first SIGINT or SIGTERM lets what runs end, for
+--drain-seconds; the second ends it at once. Either way the exit code is 0.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
@@ -396,14 +397,14 @@ pub struct ListenArgs {
     /// Key that clients must send; without it none is asked for, and any is accepted
     #[arg(long, value_name = "KEY", hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
     pub api_key: Option<String>,
-    /// Let pages of this origin ask, as https://chat.example; may be given many times. Pages of this machine always may
-    #[arg(long, value_name = "ORIGIN", value_parser = values::origin)]
+    /// Let pages of these origins ask, as https://chat.example; may be given many times. Pages of this machine always may
+    #[arg(long, value_name = "ORIGIN,...", value_delimiter = ',', value_parser = values::origin)]
     pub cors_origin: Vec<String>,
     /// Name that the model goes by; without it qwen3.8-flash-next:4bit for the released model, else the directory's
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub name: Option<String>,
-    /// One more name that the model answers to; may be given many times
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    /// More names that the model answers to; may be given many times
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
     pub alias: Vec<String>,
 }
 

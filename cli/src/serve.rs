@@ -21,7 +21,7 @@ use ss_server::scripted::{Script, Scripted};
 use ss_server::snapshot::MemoryPart;
 use tokio::sync::watch;
 
-use crate::args::ServeArgs;
+use crate::args::{LogFormat, ServeArgs};
 use crate::exit::Exit;
 use crate::hot::HotFile;
 use crate::setup::{self, Ready, name};
@@ -44,10 +44,21 @@ pub fn serve(args: &ServeArgs) -> Result<Exit> {
     let app = App::new(settings(args, port)?, gate(args));
     let server = Server::start(listener, app.clone())?;
     let url = format!("http://{}:{port}", shown(&args.listen.host));
-    terminal::note(format_args!("listening on {url}; loading the model"));
+    tell(args, format_args!("listening on {url}; loading the model"));
+    if !app.gate.loopback_only && app.gate.key.is_none() {
+        tell(args, format_args!("note: whoever reaches this machine may ask; --api-key changes that"));
+    }
     match script {
         Some(script) => run_script(args, app, server, script, &url),
         None => run_model(args, app, server, &url),
+    }
+}
+
+/// Tells the operator: a sentence, or where a program reads along a line of the log.
+fn tell(args: &ServeArgs, words: impl std::fmt::Display) {
+    match args.log.log_format {
+        LogFormat::Json => tracing::info!("{words}"),
+        LogFormat::Text => terminal::note(words),
     }
 }
 
@@ -110,7 +121,7 @@ fn run_script(args: &ServeArgs, app: Arc<App>, server: Server, script: Script, u
     let engine = Scripted::new(script, words.clone());
     let hub = Hub::new(limits(args), app.board.clone());
     app.load(Core { words, hub: hub.clone(), watch: engine.watch() });
-    terminal::note(format_args!("ready: {} at {url}, by a script", app.settings.model));
+    tell(args, format_args!("ready: {} at {url}, by a script", app.settings.model));
     let (making, _) = make(hub, engine)?;
     server.end()?;
     let _ = making.recv_timeout(LAST_PASS);
@@ -135,7 +146,7 @@ fn run_model(args: &ServeArgs, app: Arc<App>, server: Server, url: &str) -> Resu
     let engine = RealEngine::new(engine, loaded);
     let hub = Hub::new(limits(args), app.board.clone());
     app.load(Core { words, hub: hub.clone(), watch: engine.watch() });
-    terminal::note(format_args!("ready: {} at {url}", app.settings.model));
+    tell(args, format_args!("ready: {} at {url}; a browser shows a page there, Ctrl-C ends it", app.settings.model));
     let (making, thread) = make(hub, engine)?;
     server.end()?;
     // An engine in the middle of a long pass is left where it is.
@@ -197,7 +208,7 @@ async fn signals(stop: watch::Sender<Stop>, app: Arc<App>) {
         // Nobody is being answered.
         std::process::exit(Exit::Answered.code().into());
     }
-    terminal::note("ending: what runs may go on for a while; a second signal ends it at once");
+    tracing::info!("ending: what runs may go on for a while; a second signal ends it at once");
     let _ = stop.send(Stop::Draining);
     signal().await;
     let _ = stop.send(Stop::Now);

@@ -17,7 +17,7 @@ use crate::http::stream::{Frames, Writer, late};
 use crate::hub::{Note, Reader, Tag, Ticket};
 use crate::prepare::prepare;
 use crate::refusal::{Code, Refusal};
-use crate::request::{Generation, ToolChoice};
+use crate::request::{Generation, Input, ToolChoice};
 
 /// What a dialect knows before the first token.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ pub async fn make(call: &Call, tag: Tag, generation: Generation) -> Result<Made,
 async fn begin(call: &Call, tag: Tag, generation: Generation, reader: Reader) -> Result<(Ticket, Start), Refusal> {
     let words = call.core.words.clone();
     if call.app.settings.log_prompts {
-        tracing::info!(request = tag.id, input = ?generation.input, "a prompt");
+        tracing::info!(request = tag.id, prompt = said(&generation.input), "asked");
     }
     let call_wanted = matches!(generation.choice, ToolChoice::Required | ToolChoice::Named(_));
     // Rendering and encoding a long prompt takes long: other requests go on meanwhile.
@@ -117,6 +117,15 @@ async fn begin(call: &Call, tag: Tag, generation: Generation, reader: Reader) ->
     let mut ticket = call.core.hub.submit(tag, prepared.job, reader)?;
     await_turn(&mut ticket).await?;
     Ok((ticket, start))
+}
+
+/// What a reply is made to, as the log shows it.
+fn said(input: &Input) -> String {
+    match input {
+        Input::Chat(messages) => Value::from(messages.clone()).to_string(),
+        Input::Text(text) => text.clone(),
+        Input::Ids(ids) => format!("{ids:?}"),
+    }
 }
 
 /// Runs what takes long beside the requests.

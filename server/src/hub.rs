@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::engine::{Ended, Engine, Job, Outcome, Piece};
 use crate::refusal::{Code, Refusal};
-use crate::snapshot::{Board, DoneView};
+use crate::snapshot::{Board, DoneView, Reached};
 
 /// Most bytes, about, that wait for the reader of a stream: one that takes less than is written is dropped.
 const MOST_UNREAD: usize = 1 << 20;
@@ -301,8 +301,8 @@ impl Hub {
         if let Some(outcome) = outcome {
             self.board.spent(outcome.prefill, outcome.decode);
         }
-        self.board.ended(tag.number, |first| {
-            let done = done_view(tag, &made, first);
+        self.board.ended(tag.number, |reached| {
+            let done = done_view(tag, &made, reached);
             log(&done, made.as_ref().err());
             done
         });
@@ -324,9 +324,16 @@ impl Hub {
     }
 }
 
-fn done_view(tag: &Tag, made: &Result<Outcome, Refusal>, first: Option<Duration>) -> DoneView {
+fn done_view(tag: &Tag, made: &Result<Outcome, Refusal>, reached: Reached) -> DoneView {
     let rate = |tokens: u32, time: Duration| if time.is_zero() { 0.0 } else { f64::from(tokens) / time.as_secs_f64() };
-    let outcome = made.as_ref().ok();
+    // What failed or was broken off has come as far as was seen of it.
+    let (prompt, output, rates) = match made {
+        Ok(outcome) => {
+            let written = rate(outcome.output.saturating_sub(1), outcome.decode);
+            (outcome.prompt, outcome.output, (rate(outcome.prompt, outcome.prefill), written))
+        }
+        Err(_) => (reached.read, reached.written, (0.0, rate(reached.written.saturating_sub(1), reached.writing))),
+    };
     DoneView {
         id: tag.id.clone(),
         path: tag.path,
@@ -340,12 +347,12 @@ fn done_view(tag: &Tag, made: &Result<Outcome, Refusal>, first: Option<Duration>
             Err(refusal) => refusal.code.name(),
         }
         .to_owned(),
-        prompt_tokens: outcome.map_or(0, |outcome| outcome.prompt),
-        cached_tokens: outcome.map_or(0, |outcome| outcome.cached),
-        output_tokens: outcome.map_or(0, |outcome| outcome.output),
-        ttft_ms: first.map(|time| time.as_secs_f64() * 1e3),
-        prefill_rate: outcome.map_or(0.0, |outcome| rate(outcome.prompt, outcome.prefill)),
-        decode_rate: outcome.map_or(0.0, |outcome| rate(outcome.output.saturating_sub(1), outcome.decode)),
+        prompt_tokens: prompt,
+        cached_tokens: made.as_ref().map_or(0, |outcome| outcome.cached),
+        output_tokens: output,
+        ttft_ms: reached.first.map(|time| time.as_secs_f64() * 1e3),
+        prefill_rate: rates.0,
+        decode_rate: rates.1,
     }
 }
 
@@ -357,9 +364,8 @@ fn log(done: &DoneView, refusal: Option<&Refusal>) {
         path = done.path,
         ended = done.ended,
         input = done.prompt_tokens,
+        // There is no prefix cache yet: nothing is found in it.
         cached = done.cached_tokens,
-        // There is no prefix cache yet: nothing can be found in it.
-        cache = "none",
         output = done.output_tokens,
         ttft_ms = done.ttft_ms.map(tenth),
         prefill_rate = tenth(done.prefill_rate),

@@ -166,6 +166,19 @@ struct Running {
     last_token: Option<Instant>,
 }
 
+/// How far a request came.
+#[derive(Clone, Copy, Debug)]
+pub struct Reached {
+    /// Time to its first token, if there was one.
+    pub first: Option<Duration>,
+    /// Prompt tokens read.
+    pub read: u32,
+    /// Tokens written.
+    pub written: u32,
+    /// Time from the first of them to the last.
+    pub writing: Duration,
+}
+
 /// The board on which everything is written.
 pub struct Board {
     started: Instant,
@@ -249,11 +262,16 @@ impl Board {
         }
     }
 
-    /// It ended; `done` tells how, given the time to its first token.
-    pub fn ended(&self, number: u64, done: impl FnOnce(Option<Duration>) -> DoneView) {
+    /// It ended; `done` tells how, given how far it came.
+    pub fn ended(&self, number: u64, done: impl FnOnce(Reached) -> DoneView) {
         let mut state = self.state.lock();
         let Some(running) = state.running.remove(&number) else { return };
-        let view = done(running.first_token.map(|first| first - running.since));
+        let view = done(Reached {
+            first: running.first_token.map(|first| first - running.since),
+            read: running.view.read_tokens as u32,
+            written: running.view.output_tokens,
+            writing: running.first_token.zip(running.last_token).map_or(Duration::ZERO, |(first, last)| last - first),
+        });
         state.totals.prompt_tokens += u64::from(view.prompt_tokens);
         state.totals.cached_tokens += u64::from(view.cached_tokens);
         state.totals.output_tokens += u64::from(view.output_tokens);
@@ -345,14 +363,14 @@ mod tests {
         assert_eq!((board.totals().read_so_far, board.totals().written_so_far), (5, 2));
         assert_eq!(board.gaps().count, 1);
         assert_eq!(board.idle(), Duration::ZERO);
-        board.ended(1, |first| DoneView {
+        board.ended(1, |reached| DoneView {
             id: "req".into(),
             path: "/api/chat",
             ended: "stop".into(),
             prompt_tokens: 5,
             cached_tokens: 0,
             output_tokens: 2,
-            ttft_ms: first.map(|time| time.as_secs_f64() * 1e3),
+            ttft_ms: reached.first.map(|time| time.as_secs_f64() * 1e3),
             prefill_rate: 1.0,
             decode_rate: 1.0,
         });

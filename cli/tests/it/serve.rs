@@ -24,6 +24,7 @@ impl Server {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();
+        // In lines for programs, too.
         while !said.contains("ready: ") {
             assert!(stderr.read_line(&mut said).unwrap() > 0, "{said}");
         }
@@ -168,6 +169,7 @@ fn the_log_has_a_line_a_request_and_no_prompt_unless_it_is_asked_for() {
         }
         assert_eq!(log.contains("How do I make tea"), shown, "{log}");
         assert!(!log.contains("nobody may log"), "{log}");
+        assert!(said.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{said}");
         std::fs::remove_file(&file).unwrap();
     }
 }

@@ -102,7 +102,10 @@ where
     let work = route(app.clone(), link.clone(), (number, id.clone()), request, &mut label);
     let answer = match AssertUnwindSafe(work).catch_unwind().await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(refusal)) => Answer::refusal(family, &refusal),
+        Ok(Err(refusal)) => {
+            log(&id, label, &refusal);
+            Answer::refusal(family, &refusal)
+        }
         Err(_) => {
             tracing::error!(request = id, "a handler came upon a fault of its own");
             Answer::refusal(family, &Refusal::inference("the server came upon a fault of its own; its log tells more"))
@@ -110,7 +113,7 @@ where
     };
     let status = answer.status.as_u16();
     app.board.answered(label, status);
-    tracing::debug!(request = id, %method, path, status, "answered");
+    tracing::debug!(request = id, %method, path, status, "response");
     let mut response = answer.into_response();
     app.gate.mark(origin.as_ref(), response.headers_mut());
     if let Ok(id) = HeaderValue::from_str(&id) {
@@ -139,15 +142,18 @@ where
     B: Buf,
 {
     let Request { method, uri, headers, body } = request;
-    app.gate.check(&method, &uri, &headers)?;
-    if method == Method::OPTIONS {
-        return Ok(gate::preflight(&headers));
-    }
     let path = uri.path();
     let path = path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path);
     let wanted = if method == Method::HEAD { &Method::GET } else { &method };
     let routes: Vec<(&Route, &str)> =
         api::routes().filter_map(|route| Some((route, matches(route.path, path)?))).collect();
+    if let Some((route, _)) = routes.first() {
+        *label = route.path;
+    }
+    app.gate.check(&method, &uri, &headers)?;
+    if method == Method::OPTIONS {
+        return Ok(gate::preflight(&headers));
+    }
     let Some(&(route, rest)) = routes.iter().find(|(route, _)| route.method == *wanted) else {
         let refused = match routes.is_empty() {
             true => Refusal::new(Code::NotFound, format!("there is nothing at `{}`", shorten(path))),
@@ -175,6 +181,14 @@ where
     let id_in_path = percent_encoding::percent_decode_str(rest).decode_utf8_lossy().into_owned();
     let tag = Tag { number, id, path: route.path };
     (route.handler)(Call { app, core, link, tag, headers, id: id_in_path, body }).await
+}
+
+/// A line of the log for a request that never came to the engine; what a client wrote is not shown.
+fn log(id: &str, path: &str, refusal: &Refusal) {
+    if refusal.code.status().is_client_error() || refusal.code == Code::Busy {
+        let (status, code) = (refusal.code.status().as_u16(), refusal.code.name());
+        tracing::info!(request = id, path, status, code, field = refusal.field.as_deref(), "refused");
+    }
 }
 
 /// Whether a path is that of a route, and the text in place of `{id}`.

@@ -321,4 +321,7 @@ byId('fresh').addEventListener('click', () => {
   field.focus();
 });
 
+// What is typed next is a message, not a press of the button that opened the settings.
+byId('settings').addEventListener('close', () => field.focus());
+
 if (!byId('chat-view').hidden) field.focus();
