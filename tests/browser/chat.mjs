@@ -191,7 +191,7 @@ test('the keyboard is enough', async ({ page, server }) => {
   assert.equal(await page.locator('dialog#settings').isVisible(), true);
   await page.keyboard.press('Escape');
   assert.equal(await page.locator('dialog#settings').isVisible(), false);
-  assert.equal(await focused(), 'open-settings');
+  assert.equal(await focused(), 'ask');
 });
 
 test('a failure is a sentence, and what was asked is not lost', async ({ page, server }) => {
