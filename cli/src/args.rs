@@ -395,7 +395,7 @@ pub struct ListenArgs {
     #[arg(long, value_name = "PORT", default_value_t = 11434)]
     pub port: u16,
     /// Key that clients must send; without it none is asked for, and any is accepted
-    #[arg(long, value_name = "KEY", hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "KEY", hide_env_values = true, value_parser = values::key)]
     pub api_key: Option<String>,
     /// Let pages of these origins ask, as https://chat.example; may be given many times. Pages of this machine always may
     #[arg(long, value_name = "ORIGIN,...", value_delimiter = ',', value_parser = values::origin)]

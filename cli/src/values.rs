@@ -198,6 +198,15 @@ pub fn origin(text: &str) -> Result<String, String> {
     }
 }
 
+/// A key that clients can send in a header.
+pub fn key(text: &str) -> Result<String, String> {
+    let key = text.trim();
+    match key.is_empty() || key.chars().any(char::is_control) {
+        true => Err("a key is a line of text that is not empty".into()),
+        false => Ok(key.to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

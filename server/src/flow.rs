@@ -13,7 +13,7 @@ use crate::app::seconds;
 use crate::engine::{Ended, Outcome, Piece, Token};
 use crate::http::answer::Answer;
 use crate::http::route::Call;
-use crate::http::stream::{Frames, Writer, late};
+use crate::http::stream::{Frames, NDJSON, Writer, late};
 use crate::hub::{Note, Reader, Tag, Ticket};
 use crate::prepare::prepare;
 use crate::refusal::{Code, Refusal};
@@ -76,14 +76,13 @@ pub async fn reply(
     stream: bool,
 ) -> Result<Answer, Refusal> {
     let reader = if stream { Reader::Client } else { Reader::Server };
-    let (ticket, start) = begin(&call, call.tag.clone(), generation, reader).await?;
+    let (mut ticket, start) = begin(&call, call.tag.clone(), generation, reader).await?;
     if stream {
-        return Ok(Answer::frames(Frames::new(
-            ticket,
-            dialect.writer(start),
-            call.link.clone(),
-            call.app.settings.times.quiet,
-        )));
+        let writer = dialect.writer(start);
+        if writer.kind() == NDJSON {
+            await_token(&mut ticket).await?;
+        }
+        return Ok(Answer::frames(Frames::new(ticket, writer, call.link.clone(), call.app.settings.times.quiet)));
     }
     dialect.whole(gather(ticket, start).await?).map(Answer::from)
 }
@@ -144,6 +143,21 @@ async fn await_turn(ticket: &mut Ticket) -> Result<(), Refusal> {
     match next_in_time(ticket).await? {
         Note::Failed(refusal) => Err(refusal),
         _ => Ok(()),
+    }
+}
+
+/// Waits for the first token. Lines of JSON have nothing to say before it, and as long as no head is out it can be asked whether
+/// a client that closed its sending side still reads.
+async fn await_token(ticket: &mut Ticket) -> Result<(), Refusal> {
+    loop {
+        match next_in_time(ticket).await? {
+            Note::Began | Note::Piece(Piece::Reading { .. }) => {}
+            Note::Failed(refusal) => return Err(refusal),
+            note => {
+                ticket.put_back(note);
+                return Ok(());
+            }
+        }
     }
 }
 

@@ -20,6 +20,9 @@ use crate::snapshot::{Board, DoneView, Reached};
 /// Most bytes, about, that wait for the reader of a stream: one that takes less than is written is dropped.
 const MOST_UNREAD: usize = 1 << 20;
 
+/// Tokens of a prompt from which the rate of long ones can be told: short ones wait for experts that long ones share.
+const MEASURED: u32 = 512;
+
 /// Who takes what a ticket tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
@@ -126,6 +129,8 @@ pub struct Ticket {
     notes: mpsc::UnboundedReceiver<Note>,
     unread: Arc<AtomicUsize>,
     deadline: Option<Instant>,
+    /// What was told and put back.
+    back: Option<Note>,
 }
 
 impl Hub {
@@ -164,6 +169,7 @@ impl Hub {
             notes,
             unread: line.unread.clone(),
             deadline: self.limits.prefill_wait.map(|wait| Instant::now() + wait),
+            back: None,
         };
         let mut queue = self.queue.lock();
         if queue.stage != Stage::Open {
@@ -246,6 +252,7 @@ impl Hub {
                 queue.running = None;
                 if let Ok(outcome) = &made
                     && outcome.prefill > Duration::ZERO
+                    && outcome.prompt >= MEASURED
                     && outcome.ended != Ended::Cancelled
                 {
                     queue.rate = Some(f64::from(outcome.prompt) / outcome.prefill.as_secs_f64());
@@ -385,8 +392,16 @@ impl Ticket {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
+    /// Has a note be told again.
+    pub fn put_back(&mut self, note: Note) {
+        self.back = Some(note);
+    }
+
     /// As [`Ticket::next`].
     pub fn poll_next(&mut self, context: &mut std::task::Context<'_>) -> std::task::Poll<Option<Note>> {
+        if let Some(note) = self.back.take() {
+            return std::task::Poll::Ready(Some(note));
+        }
         let note = std::task::ready!(self.notes.poll_recv(context));
         if let Some(Note::Piece(piece)) = &note {
             self.unread.fetch_sub(piece.weight(), Ordering::Relaxed);
@@ -533,11 +548,13 @@ mod tests {
     async fn a_prompt_that_would_be_read_too_late_is_refused() {
         let bench = bench(Limits { prefill_wait: Some(Duration::from_secs(10)), ..Limits::default() });
         bench.steps.send(()).unwrap();
-        let mut first = bench.hub.submit(tag(1), job(1, 5), Reader::Client).unwrap();
-        last(&mut first).await;
-        // Five tokens took a second.
-        assert!(bench.hub.submit(tag(2), job(2, 40), Reader::Client).is_ok());
-        assert_eq!(bench.hub.submit(tag(3), job(3, 60), Reader::Client).err().unwrap().code, Code::PrefillWait);
+        bench.steps.send(()).unwrap();
+        // A short prompt took a second: that says nothing of long ones.
+        last(&mut bench.hub.submit(tag(1), job(1, 5), Reader::Client).unwrap()).await;
+        last(&mut bench.hub.submit(tag(2), job(1, 1000), Reader::Client).unwrap()).await;
+        // A thousand tokens took a second.
+        assert!(bench.hub.submit(tag(3), job(2, 8000), Reader::Client).is_ok());
+        assert_eq!(bench.hub.submit(tag(4), job(3, 12_000), Reader::Client).err().unwrap().code, Code::PrefillWait);
     }
 
     #[tokio::test]

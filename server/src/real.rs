@@ -82,13 +82,29 @@ impl Words for RealWords {
         let options = Options { thinking: rules.thinking };
         match self.grammars.compile(&grammar, &options) {
             Ok(compiled) => Ok(Some(Box::new(compiled))),
-            // A schema that nobody asked to be strict about is held to as far as it can be: the call's form.
-            Err(_) if let Some(loose) = loosened(&grammar, rules) => {
+            // Of a tool that nobody asked to be strict about, a schema that cannot be held to is left out: the call's form stays.
+            Err(_) if let Some(loose) = self.loosened(&grammar, rules, &options) => {
                 let compiled = self.grammars.compile(&loose, &options).map_err(|error| unwritable(rules, &error))?;
                 Ok(Some(Box::new(compiled)))
             }
             Err(error) => Err(unwritable(rules, &error)),
         }
+    }
+}
+
+impl RealWords {
+    /// A choice of tools without those schemas that cannot be held to, where they need not be; none where that changes
+    /// nothing.
+    fn loosened(&self, grammar: &Grammar, rules: &Rules, options: &Options) -> Option<Grammar> {
+        let Grammar::Tools { tools, required: true, at_most_one, named } = grammar else { return None };
+        let stays = |tool: &ToolRule| {
+            let alone =
+                Grammar::Tools { tools: vec![tool.clone()], required: true, at_most_one: *at_most_one, named: None };
+            rules.tools.iter().any(|asked| asked.name == tool.name && asked.strict)
+                || self.grammars.compile(&alone, options).is_ok()
+        };
+        let loose = tools.iter().map(|tool| ToolRule { strict: stays(tool), ..tool.clone() }).collect();
+        Some(Grammar::Tools { tools: loose, required: true, at_most_one: *at_most_one, named: named.clone() })
     }
 }
 
@@ -113,15 +129,6 @@ fn grammar(rules: &Rules) -> Option<Grammar> {
         Format::Json => Grammar::JsonOrTools { schema: json!({ "type": "object" }), tools, at_most_one },
         Format::Schema(schema) => Grammar::JsonOrTools { schema: schema.clone(), tools, at_most_one },
     })
-}
-
-/// The same with the schemas of tools that are not strict left out; none where that changes nothing.
-fn loosened(grammar: &Grammar, rules: &Rules) -> Option<Grammar> {
-    let Grammar::Tools { tools, required: true, at_most_one, named } = grammar else { return None };
-    let strict = |name: &str| rules.tools.iter().any(|tool| tool.name == name && tool.strict);
-    let tools: Vec<ToolRule> =
-        tools.iter().map(|tool| ToolRule { strict: strict(&tool.name), ..tool.clone() }).collect();
-    Some(Grammar::Tools { tools, required: true, at_most_one: *at_most_one, named: named.clone() })
 }
 
 fn unwritable(rules: &Rules, error: &ss_grammar::Error) -> Refusal {

@@ -10,6 +10,9 @@ use ss_text::{AddedTokens, Prompt, SpecialTokens, Template, Tokenizer};
 
 use crate::{Error, Result};
 
+/// Bytes of a text that is encoded, whatever its length in tokens: a fraction of a second.
+const COUNTED: usize = 1 << 20;
+
 /// Ends every reply of the family, whatever the configuration says (server.md section 5).
 const ENDS: [&str; 2] = ["<|im_end|>", "<|endoftext|>"];
 
@@ -126,9 +129,14 @@ impl Words {
         Ok(self.template.render(&chat.messages, &chat.tools, &chat.options)?)
     }
 
-    /// Refuses a text that cannot fit the window before it is encoded, which takes long for a long one.
+    /// Refuses a long text that cannot fit the window before it is encoded, which takes long; what is said of it is the least
+    /// that it can be. A shorter one is counted.
     fn check_length(&self, bytes: usize) -> Result<()> {
         let (wanted, limit) = (bytes.div_ceil(self.longest) as u64, self.max_positions);
-        if wanted > u64::from(limit) { Err(ss_model::Error::Context { wanted, limit }.into()) } else { Ok(()) }
+        if bytes > COUNTED && wanted > u64::from(limit) {
+            Err(ss_model::Error::Context { wanted, limit }.into())
+        } else {
+            Ok(())
+        }
     }
 }

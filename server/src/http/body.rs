@@ -80,11 +80,32 @@ fn too_large() -> Refusal {
     Refusal::new(Code::TooLarge, format!("the body is over {} MiB", MOST >> 20))
 }
 
+/// Most values of a body: a conversation of ten thousand messages has a tenth of them, and each takes memory.
+const MOST_VALUES: usize = 1_000_000;
+
+/// About how many values a body holds: one for each comma, colon and bracket outside texts.
+fn values(bytes: &[u8]) -> usize {
+    let (mut count, mut text, mut escaped) = (0, false, false);
+    for &byte in bytes {
+        match (text, byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => text = !text,
+            (false, b',' | b':' | b'[' | b'{') => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
 /// A body as a JSON value.
 ///
 /// # Errors
 /// When it is not JSON in UTF-8; whether it is an object, its table says.
 pub fn json(bytes: &[u8]) -> Result<Value, Refusal> {
+    if values(bytes) > MOST_VALUES {
+        return Err(Refusal::field("body", format!("the body holds more than {MOST_VALUES} values: send fewer")));
+    }
     let value: Value = serde_json::from_slice(bytes).map_err(|error| {
         let why = if bytes.is_empty() { "it is empty".to_owned() } else { error.to_string() };
         Refusal::field("body", format!("invalid JSON body: {why}"))
@@ -125,5 +146,9 @@ mod tests {
         let deep = "[".repeat(100_000);
         assert!(json(format!("{{\"a\":{deep}").as_bytes()).is_err());
         assert!(json(b"{}").is_ok());
+        let many = format!("{{\"a\": [{}0]}}", "0,".repeat(MOST_VALUES));
+        assert!(json(many.as_bytes()).unwrap_err().message.contains("more than"));
+        let text = format!("{{\"a\": \"{}\\\",,\"}}", ",[{:".repeat(MOST_VALUES));
+        assert!(json(text.as_bytes()).is_ok(), "what stands in a text is no value");
     }
 }

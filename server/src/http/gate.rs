@@ -47,9 +47,10 @@ impl Gate {
                 format!("pages of `{origin}` may not ask here; allow them with --cors-origin"),
             ));
         }
-        let host =
-            headers.get(HOST).and_then(|host| host.to_str().ok()).or_else(|| uri.authority().map(|host| host.as_str()));
-        if self.loopback_only && host.is_some_and(|host| !is_loopback(host_of(host))) {
+        // A name that is no text is none of this machine's.
+        let hosts = headers.get_all(HOST).iter().map(|host| host.to_str().unwrap_or("?"));
+        let mut hosts = hosts.chain(uri.authority().map(|host| host.as_str()));
+        if self.loopback_only && hosts.any(|host| !host_of(host).is_some_and(is_loopback)) {
             return Err(Refusal::new(
                 Code::Forbidden,
                 "this server answers to names of this machine only, such as localhost; start it with --host to change that",
@@ -72,7 +73,7 @@ impl Gate {
             return true;
         }
         let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-        rest.is_some_and(|host| is_loopback(host_of(host)) || host_of(host) == "0.0.0.0")
+        rest.and_then(host_of).is_some_and(|host| is_loopback(host) || host == "0.0.0.0")
     }
 
     /// Adds what a page needs to read an answer.
@@ -110,18 +111,20 @@ fn is_open(path: &str, headers: &HeaderMap) -> bool {
     }
 }
 
-/// The host without its port.
-fn host_of(authority: &str) -> &str {
-    match authority.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
-    }
+/// The host without its port; none where it is not written as one.
+fn host_of(authority: &str) -> Option<&str> {
+    let (host, rest) = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+    };
+    let port = rest.strip_prefix(':').unwrap_or(rest);
+    let is_port =
+        rest.is_empty() || (rest.starts_with(':') && !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
+    is_port.then_some(host)
 }
 
 fn is_loopback(host: &str) -> bool {
-    let host = host.trim_end_matches('.');
-    host.eq_ignore_ascii_case("localhost")
-        || host.to_ascii_lowercase().ends_with(".localhost")
+    host.trim_end_matches('.').eq_ignore_ascii_case("localhost")
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
@@ -184,6 +187,10 @@ mod tests {
             "http://localhost.attacker.example",
             "http://127.0.0.1.nip.io",
             "file://localhost",
+            "http://localhost:80@evil.example",
+            "http://localhost:1.evil.example",
+            "http://[::1].evil.example",
+            "http://evil.localhost",
         ] {
             assert_eq!(asked(&gate, &[("origin", origin)]), Err(Code::Forbidden), "{origin}");
         }
@@ -196,7 +203,16 @@ mod tests {
         for host in ["localhost:11434", "127.0.0.1", "[::1]:11434", "LOCALHOST"] {
             assert_eq!(asked(&gate, &[("host", host)]), Ok(()), "{host}");
         }
-        for host in ["evil.example", "evil.example:11434", "127.0.0.1.evil.example"] {
+        for host in [
+            "evil.example",
+            "evil.example:11434",
+            "127.0.0.1.evil.example",
+            "localhost:80@evil.example",
+            "localhost:evil.example",
+            "[::1]evil.example",
+            "evil.localhost",
+            "localhost:",
+        ] {
             assert_eq!(asked(&gate, &[("host", host)]), Err(Code::Forbidden), "{host}");
         }
         assert_eq!(asked(&Gate::default(), &[("host", "evil.example")]), Ok(()));

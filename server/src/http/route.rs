@@ -2,8 +2,11 @@
 //! Refuses: what the gate does not let in, unknown paths, wrong methods.
 //! Invariants: a handler that panics is an answer of 500; errors have the form of their path's API.
 
+use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use futures_util::future::BoxFuture;
@@ -180,7 +183,23 @@ where
     };
     let id_in_path = percent_encoding::percent_decode_str(rest).decode_utf8_lossy().into_owned();
     let tag = Tag { number, id, path: route.path };
-    (route.handler)(Call { app, core, link, tag, headers, id: id_in_path, body }).await
+    let large = body.len() > LARGE;
+    let handled = (route.handler)(Call { app, core, link, tag, headers, id: id_in_path, body });
+    if large { Beside(handled).await } else { handled.await }
+}
+
+/// Bytes of a body that takes long to read: milliseconds.
+const LARGE: usize = 64 << 10;
+
+/// A handler whose work is done beside the runtime's threads: others are answered meanwhile.
+struct Beside(BoxFuture<'static, Result<Answer, Refusal>>);
+
+impl Future for Beside {
+    type Output = Result<Answer, Refusal>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        tokio::task::block_in_place(|| self.0.as_mut().poll(context))
+    }
 }
 
 /// A line of the log for a request that never came to the engine; what a client wrote is not shown.

@@ -18,6 +18,7 @@ use warp::Filter;
 use warp::http::{HeaderMap, Method, Uri};
 
 use crate::app::App;
+use crate::http::answer::Answer;
 use crate::http::route::{Request, answer};
 use crate::http::socket::{Link, Socket, departure};
 use crate::refusal::{Code, Family, Refusal};
@@ -149,14 +150,24 @@ async fn connection(stream: TcpStream, app: Arc<App>, mut stop: watch::Receiver<
     let _ = stream.set_nodelay(true);
     let (stream, link) = (Arc::new(stream), Arc::new(Link::default()));
     let times = app.settings.times;
-    let service = TowerToHyperService::new(warp::service(handle(app, link.clone())));
+    let routes = TowerToHyperService::new(warp::service(handle(app, link.clone())));
+    let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        let routes = routes.clone();
+        async move {
+            // A target that is no path: warp knows paths only.
+            match request.method() == Method::CONNECT || request.uri().path().is_empty() {
+                true => Ok(no_proxy()),
+                false => hyper::service::Service::call(&routes, request).await,
+            }
+        }
+    });
     let mut http = hyper::server::conn::http1::Builder::new();
     // The socket itself says how long it waits.
     http.timer(TokioTimer::new()).header_read_timeout(None);
     http.half_close(true).max_header_size(HEAD).max_buf_size(HEAD + (8 << 10)).max_headers(HEADERS);
     let socket = TokioIo::new(Socket::new(stream.clone(), link.clone(), times));
     let mut serving = std::pin::pin!(http.serve_connection(socket, service));
-    let mut gone = std::pin::pin!(departure(stream, link));
+    let mut gone = std::pin::pin!(departure(stream, link.clone()));
     let mut ending = false;
     loop {
         tokio::select! {
@@ -168,11 +179,20 @@ async fn connection(stream: TcpStream, app: Arc<App>, mut stop: watch::Receiver<
             }
             () = gone.as_mut() => return,
             _ = stop.wait_for(|stop| *stop != Stop::Not), if !ending => {
+                if !link.is_busy() {
+                    return;
+                }
                 ending = true;
                 serving.as_mut().graceful_shutdown();
             }
         }
     }
+}
+
+/// The answer to a request for a connection elsewhere.
+fn no_proxy() -> warp::reply::Response {
+    let refusal = Refusal::new(Code::Method, "this server is no proxy: ask for a path");
+    Answer::refusal(Family::Own, &refusal).with_allow("GET, HEAD, POST, DELETE, OPTIONS").into_response()
 }
 
 /// Every request, whatever it is: the table of routes decides.

@@ -24,7 +24,7 @@ use crate::refusal::{Code, Family, Refusal};
 /// How often it is asked whether a client is still there.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a client that sent its last byte may get nothing before it counts as gone, where nothing can be written to ask.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_secs(10);
 /// Every client skips it; one that is gone answers it with a reset.
 const PROBE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// A header that is in every answer of this server, and in none that the library makes.
@@ -78,7 +78,8 @@ impl Link {
             && self.can_probe.swap(false, Ordering::SeqCst)
     }
 
-    fn is_busy(&self) -> bool {
+    /// Whether a request is being answered.
+    pub fn is_busy(&self) -> bool {
         self.busy.load(Ordering::SeqCst) > 0
     }
 }
@@ -124,8 +125,12 @@ pub async fn departure(stream: Arc<TcpStream>, link: Arc<Link>) {
     }
 }
 
-/// Whether the client closed its sending side, with nothing left to read.
+/// Whether the client closed its sending side; elsewhere than on Linux only where nothing is left to read.
 async fn sent_all(stream: &TcpStream) -> bool {
+    #[cfg(target_os = "linux")]
+    if is(stream, PollFlags::RDHUP, PollFlags::RDHUP) {
+        return true;
+    }
     let mut byte = [0];
     let peeked = std::future::poll_fn(|context| {
         let mut buffer = ReadBuf::new(&mut byte);
@@ -139,12 +144,14 @@ async fn sent_all(stream: &TcpStream) -> bool {
 
 /// Whether the connection is dead in both directions.
 fn hung_up(stream: &TcpStream) -> bool {
-    let mut fds = [PollFd::new(stream, PollFlags::empty())];
+    is(stream, PollFlags::empty(), PollFlags::HUP | PollFlags::ERR)
+}
+
+/// Whether any of these is so of a connection now.
+fn is(stream: &TcpStream, asked: PollFlags, any: PollFlags) -> bool {
+    let mut fds = [PollFd::new(stream, asked)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    match rustix::event::poll(&mut fds, Some(&now)) {
-        Ok(_) => fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR),
-        Err(_) => false,
-    }
+    rustix::event::poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(any)
 }
 
 /// A connection as the HTTP library sees it.

@@ -297,6 +297,70 @@ fn a_client_that_closes_its_sending_side_gets_its_reply() {
     }
 }
 
+/// The same while a prompt is read for longer than anybody is given the benefit of the doubt, in the API that has nothing to say
+/// meanwhile; and one that is gone is noticed there, too, a request pipelined behind it or not.
+#[test]
+fn lines_of_json_are_kept_for_a_client_that_still_reads() {
+    let rig = Rig::with(script(json!([{ "text": "done", "prefill_ms": 12_000 }])));
+    let mut stream = send(&rig, "/api/chat", &hello());
+    stream.shutdown(Shutdown::Write).unwrap();
+    let reply = Reply::read(&mut stream);
+    assert!(reply.status == 200 && reply.whole, "{reply:?}");
+    for more in [Vec::new(), request("POST", "/api/chat", &[], &vec![b' '; 3 << 10])] {
+        let mut stream = send(&rig, "/api/chat", &hello());
+        let _ = stream.write_all(&more);
+        let until = Instant::now() + Duration::from_secs(5);
+        while rig.app.board.running().is_empty() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        drop(stream);
+        cancelled_and_alive(&rig, Duration::from_secs(4));
+    }
+}
+
+/// Bodies that take long to read are read beside everything else.
+#[test]
+fn a_large_body_holds_nobody_up() {
+    let rig = Rig::saying("ok");
+    let rig = &rig;
+    let numbers = "0,".repeat(900_000);
+    let body =
+        format!("{{\"messages\":[{{\"role\":\"user\",\"content\":\"x\"}}],\"metadata\":{{\"a\":[{numbers}0]}}}}");
+    std::thread::scope(|scope| {
+        let sent: Vec<_> = (0..6).map(|_| scope.spawn(|| rig.ask("POST", CHAT, &[], body.as_bytes()).status)).collect();
+        while !sent.iter().all(|sent| sent.is_finished()) {
+            let begun = Instant::now();
+            assert_eq!(rig.get("/api/version").status, 200);
+            // 100 ms, five times as long on a loaded machine.
+            assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+        }
+        sent.into_iter().for_each(|sent| assert_eq!(sent.join().unwrap(), 200));
+    });
+    let more = "0,".repeat(1_100_000);
+    let reply = rig.ask("POST", CHAT, &[], format!("{{\"metadata\":{{\"a\":[{more}0]}}}}").as_bytes());
+    assert!(reply.status == 400 && reply.text().contains("1000000 values"), "{}", reply.text());
+}
+
+/// A target that is no path, and a connection without a request when the server ends.
+#[test]
+fn a_request_for_a_connection_elsewhere_is_refused_and_an_idle_one_is_not_waited_for() {
+    let settings = Settings { drain: Duration::from_secs(60), ..Settings::default() };
+    let rig = Rig::set_up(script(json!([])), Setup { settings, ..Setup::default() });
+    let mut stream = rig.connect();
+    stream.write_all(b"CONNECT evil.example:443 HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    assert_eq!(Reply::read(&mut stream).status, 405);
+    let mut idle = [rig.connect(), rig.connect()];
+    idle[1].write_all(b"GET /api/ver").unwrap();
+    assert_eq!(rig.get("/api/version").status, 200);
+    let begun = Instant::now();
+    rig.stop(Stop::Draining);
+    for stream in &mut idle {
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
 /// Row 57: a reader so slow that its connection fills is dropped; others never notice.
 #[test]
 fn a_slow_reader_holds_nobody_up_and_is_dropped() {
