@@ -371,8 +371,9 @@ fn log(done: &DoneView, refusal: Option<&Refusal>) {
         path = done.path,
         ended = done.ended,
         input = done.prompt_tokens,
-        // There is no prefix cache yet: nothing is found in it.
         cached = done.cached_tokens,
+        // Why nothing was found in it.
+        cache = "none yet",
         output = done.output_tokens,
         ttft_ms = done.ttft_ms.map(tenth),
         prefill_rate = tenth(done.prefill_rate),

@@ -164,7 +164,7 @@ fn the_log_has_a_line_a_request_and_no_prompt_unless_it_is_asked_for() {
         let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let line = lines.iter().find(|line| line["path"] == "/v1/chat/completions" && line["ended"] == "stop");
         let line = line.unwrap_or_else(|| panic!("{log}"));
-        for field in ["request", "input", "cached", "output", "ttft_ms", "decode_rate"] {
+        for field in ["request", "input", "cached", "cache", "output", "ttft_ms", "decode_rate"] {
             assert!(!line[field].is_null(), "{field}: {line}");
         }
         assert_eq!(log.contains("How do I make tea"), shown, "{log}");
