@@ -5,10 +5,29 @@ use serde_json::{Map, Value};
 
 use crate::SamplingRequest;
 use crate::refusal::Refusal;
-use crate::shape::{real, whole};
+use crate::shape::{ANY_REAL, ANY_WHOLE, Field, Kind, real, whole};
 
 /// The checked fields of an object.
 pub type Object = Map<String, Value>;
+
+/// `temperature`.
+pub const TEMPERATURE: Field = Field::new("temperature", ANY_REAL, "Below or at zero the likeliest token is taken.");
+/// `top_p`.
+pub const TOP_P: Field =
+    Field::new("top_p", ANY_REAL, "Only the likeliest tokens of this mass; outside 0 to 1 is off.");
+/// `top_k`.
+pub const TOP_K: Field = Field::new("top_k", ANY_WHOLE, "Only so many of the likeliest tokens; 0 and below is off.");
+/// `min_p`.
+pub const MIN_P: Field = Field::new("min_p", ANY_REAL, "Only tokens at least this likely relative to the likeliest.");
+/// `presence_penalty`.
+pub const PRESENCE: Field = Field::new("presence_penalty", PENALTY, "Taken once from tokens that the reply holds.");
+/// `frequency_penalty`.
+pub const FREQUENCY: Field =
+    Field::new("frequency_penalty", PENALTY, "Taken for each time that the reply holds a token.");
+/// `seed`.
+pub const SEED: Field = Field::new("seed", ANY_WHOLE, "The same seed gives the same reply; negative is a fresh one.");
+/// Presence and frequency are penalised in this range.
+const PENALTY: Kind = Kind::Real(-2.0, 2.0);
 
 /// A text.
 pub fn text<'f>(fields: &'f Object, name: &str) -> Option<&'f str> {

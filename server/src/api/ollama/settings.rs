@@ -10,21 +10,18 @@ use crate::refusal::Refusal;
 use crate::request::{Format, Generation};
 use crate::shape::{ANY_REAL, ANY_WHOLE, Field, Fields, Kind, TEXT_OR_TEXTS};
 
-/// Presence and frequency are penalised in this range.
-const PENALTY: Kind = Kind::Real(-2.0, 2.0);
-
 const OPTIONS_TABLE: Fields = Fields::strict(
     "OllamaOptions",
     &[
-        Field::new("temperature", ANY_REAL, "Below or at zero the likeliest token is taken."),
-        Field::new("top_p", ANY_REAL, "Only the likeliest tokens of this mass; outside 0 to 1 is off."),
-        Field::new("top_k", ANY_WHOLE, "Only so many of the likeliest tokens; 0 and below is off."),
-        Field::new("min_p", ANY_REAL, "Only tokens at least this likely relative to the likeliest."),
-        Field::new("presence_penalty", PENALTY, "Taken once from tokens that the reply holds."),
-        Field::new("frequency_penalty", PENALTY, "Taken for each time that the reply holds a token."),
+        common::TEMPERATURE,
+        common::TOP_P,
+        common::TOP_K,
+        common::MIN_P,
+        common::PRESENCE,
+        common::FREQUENCY,
         Field::new("repeat_penalty", ANY_REAL, "Divides the logits of tokens seen before; 1, and 0 and below, is off."),
         Field::new("num_predict", ANY_WHOLE, "Most tokens of the reply; 0 and below is until its end."),
-        Field::new("seed", ANY_WHOLE, "The same seed gives the same reply; negative is a fresh one."),
+        common::SEED,
         Field::new("stop", TEXT_OR_TEXTS, "Strings that end the answer; they are left out of it."),
         Field::new("num_ctx", Kind::Whole(1, i128::MAX), "Most tokens of prompt and reply, up to the model's window."),
         Field::inert("mirostat", Kind::Only("0")),

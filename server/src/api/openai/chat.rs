@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use ss_text::Event;
 use warp::http::Method;
 
-use super::fields::{self, BIAS, FUNCTION, PENALTY, POSITIVE, RESPONSE_FORMAT, STREAM_OPTIONS, TOP};
+use super::fields::{self, BIAS, FUNCTION, POSITIVE, RESPONSE_FORMAT, STREAM_OPTIONS, TOP};
 use crate::Thinking;
 use crate::api::common::{self, Object, arguments, flag, list, number, sampling, text, texts, tokens};
 use crate::app::fresh_id;
@@ -17,7 +17,7 @@ use crate::http::route::{Call, Route};
 use crate::http::stream::{SSE, Writer, comment, event};
 use crate::refusal::{Family, Refusal};
 use crate::request::{Generation, Input, ToolChoice};
-use crate::shape::{ANY_REAL, ANY_WHOLE, Field, Fields, Kind, TEXT_OR_TEXTS};
+use crate::shape::{ANY_WHOLE, Field, Fields, Kind, TEXT_OR_TEXTS};
 
 /// The endpoint.
 pub const ROUTE: Route = Route {
@@ -147,15 +147,15 @@ const BODY: Fields = Fields::strict(
         Field::required("messages", Kind::List(&Kind::Object(&MESSAGE)), "The conversation."),
         Field::new("stream", Kind::Flag, "Whether the reply comes in pieces."),
         Field::new("stream_options", Kind::Object(&STREAM_OPTIONS), "What a stream tells at its end."),
-        Field::new("temperature", ANY_REAL, "Below or at zero the likeliest token is taken."),
-        Field::new("top_p", ANY_REAL, "Only the likeliest tokens of this mass; outside 0 to 1 is off."),
-        Field::new("top_k", ANY_WHOLE, "Only so many of the likeliest tokens; 0 and below is off."),
-        Field::new("min_p", ANY_REAL, "Only tokens at least this likely relative to the likeliest."),
-        Field::new("presence_penalty", PENALTY, "Taken once from tokens that the reply holds."),
-        Field::new("frequency_penalty", PENALTY, "Taken for each time that the reply holds a token."),
+        common::TEMPERATURE,
+        common::TOP_P,
+        common::TOP_K,
+        common::MIN_P,
+        common::PRESENCE,
+        common::FREQUENCY,
         Field::new("repetition_penalty", Kind::Real(0.5, 2.0), "Divides the logits of tokens seen before; 1 is off."),
         Field::new("logit_bias", BIAS, "Token ids, and what is added to their logits, -100 to 100."),
-        Field::new("seed", ANY_WHOLE, "The same seed gives the same reply; negative is a fresh one."),
+        common::SEED,
         Field::new("max_tokens", POSITIVE, "Most tokens of the reply."),
         Field::new("max_completion_tokens", POSITIVE, "The same; it wins."),
         Field::new("stop", TEXT_OR_TEXTS, "Strings that end the answer; they are left out of it."),

@@ -8,8 +8,8 @@ use ss_text::Event;
 use warp::http::Method;
 
 use super::chat::finish_reason;
-use super::fields::{self, BIAS, PENALTY, STREAM_OPTIONS};
-use crate::api::common::{Object, flag, number, sampling, text, texts, tokens};
+use super::fields::{self, BIAS, STREAM_OPTIONS};
+use crate::api::common::{self, Object, flag, number, sampling, text, texts, tokens};
 use crate::app::fresh_id;
 use crate::engine::{Outcome, Piece, Token};
 use crate::flow::{self, Dialect, Made, Start, Watched};
@@ -20,7 +20,7 @@ use crate::hub::Tag;
 use crate::prepare::prepare;
 use crate::refusal::{Family, Refusal};
 use crate::request::{Generation, Input};
-use crate::shape::{ANY_REAL, ANY_WHOLE, Field, Fields, Kind, TEXT_OR_TEXTS, whole};
+use crate::shape::{ANY_WHOLE, Field, Fields, Kind, TEXT_OR_TEXTS, whole};
 
 /// The endpoint.
 pub const ROUTE: Route = Route {
@@ -56,15 +56,15 @@ const BODY: Fields = Fields::strict(
             Kind::Whole(0, i128::MAX),
             "Most tokens of the reply, 16 unless set; 0 with `echo` only.",
         ),
-        Field::new("temperature", ANY_REAL, "Below or at zero the likeliest token is taken."),
-        Field::new("top_p", ANY_REAL, "Only the likeliest tokens of this mass; outside 0 to 1 is off."),
-        Field::new("top_k", ANY_WHOLE, "Only so many of the likeliest tokens; 0 and below is off."),
-        Field::new("min_p", ANY_REAL, "Only tokens at least this likely relative to the likeliest."),
-        Field::new("presence_penalty", PENALTY, "Taken once from tokens that the reply holds."),
-        Field::new("frequency_penalty", PENALTY, "Taken for each time that the reply holds a token."),
+        common::TEMPERATURE,
+        common::TOP_P,
+        common::TOP_K,
+        common::MIN_P,
+        common::PRESENCE,
+        common::FREQUENCY,
         Field::new("repetition_penalty", Kind::Real(0.5, 2.0), "Divides the logits of tokens seen before; 1 is off."),
         Field::new("logit_bias", BIAS, "Token ids, and what is added to their logits, -100 to 100."),
-        Field::new("seed", ANY_WHOLE, "The same seed gives the same reply; negative is a fresh one."),
+        common::SEED,
         Field::new("stop", TEXT_OR_TEXTS, "Strings that end the reply; they are left out of it."),
         Field::new("echo", Kind::Flag, "Whether the prompt is given back before the reply."),
         Field::new("logprobs", Kind::Whole(0, 5), "Tells each token's likelihood, with so many alternatives."),

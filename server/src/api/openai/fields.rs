@@ -10,8 +10,6 @@ use crate::shape::{Field, Fields, Kind, real, token_id};
 
 /// Most tokens of a reply.
 pub const POSITIVE: Kind = Kind::Whole(1, i128::MAX);
-/// OpenAI's range of penalties.
-pub const PENALTY: Kind = Kind::Real(-2.0, 2.0);
 /// How many alternatives of a token are told.
 pub const TOP: Kind = Kind::Whole(0, 20);
 /// Ids with what is added to them.
