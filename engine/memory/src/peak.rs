@@ -66,7 +66,8 @@ fn status_peak(status: &str) -> Option<u64> {
     kilobytes.checked_mul(1024)
 }
 
-/// The largest resident set, where nothing better is known.
+/// The largest resident set, where nothing better is known. Linux counts what the process held before it became this
+/// program (a parent's memory between fork and exec), so that this is at least [`process_peak_bytes`] and may be far more.
 fn resident_peak() -> Result<u64> {
     /// Linux counts kibibytes, Apple bytes.
     const UNIT: u64 = if cfg!(target_vendor = "apple") { 1 } else { 1024 };
@@ -111,7 +112,7 @@ mod tests {
         let after = process_peak_bytes()?;
         assert!(after >= before + BYTES as u64, "{before} then {after}");
         let usage = resident_peak()?;
-        assert!(after.abs_diff(usage) < after / 2, "the two ways to ask disagree: {after} and {usage}");
+        assert!(usage >= after / 2, "the coarser way says less than was used: {usage}, not at least {after}");
         Ok(())
     }
 
