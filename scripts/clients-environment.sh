@@ -1,4 +1,4 @@
-# Owns: where clients are installed for tests, and how; other scripts read this one.
+# Owns: where clients are installed for tests, and how, and which program they meet; other scripts read this one.
 # Refuses: to go on without a client.
 # Invariants: versions are pinned; a second run installs nothing; what an installer said is shown if it fails.
 # shellcheck shell=bash
@@ -46,4 +46,18 @@ codex_client() {
     install_quietly "Codex" \
         npm install --prefix "$PREPARED/codex" --no-save --ignore-scripts --no-audit --no-fund "@openai/codex@$CODEX"
     touch "$PREPARED/codex/$CODEX"
+}
+
+# The program that is tested: $SS_BIN, or the one that is built for it.
+tested_program() {
+    [ -z "${SS_BIN:-}" ] || return 0
+    cargo build -p ss-cli
+    SS_BIN=${CARGO_TARGET_DIR:-$PWD/target}/debug/ss
+}
+
+# What a run leaves in $SS_HOME is no business of the next.
+own_home() {
+    SS_HOME=$(mktemp -d)
+    export SS_HOME
+    trap 'rm -rf "$SS_HOME"' EXIT
 }

@@ -12,12 +12,6 @@ cd "$(dirname "$0")/.."
 python_clients
 javascript_clients
 codex_client
-if [ -z "${SS_BIN:-}" ]; then
-    cargo build -p ss-cli
-    SS_BIN=${CARGO_TARGET_DIR:-$PWD/target}/debug/ss
-fi
-# What a run leaves in $SS_HOME is no business of the next.
-SS_HOME=$(mktemp -d)
-export SS_HOME
-trap 'rm -rf "$SS_HOME"' EXIT
+tested_program
+own_home
 "$PREPARED/venv/bin/python" tests/clients/main.py "$SS_BIN" "$PREPARED"

@@ -9,11 +9,6 @@ cd "$(dirname "$0")/.."
 
 . scripts/clients-environment.sh
 python_clients
-if [ -z "${SS_BIN:-}" ]; then
-    cargo build -p ss-cli
-    SS_BIN=${CARGO_TARGET_DIR:-$PWD/target}/debug/ss
-fi
-SS_HOME=$(mktemp -d)
-export SS_HOME
-trap 'rm -rf "$SS_HOME"' EXIT
+tested_program
+own_home
 "$PREPARED/venv/bin/python" tests/clients/openapi.py "$SS_BIN" "$PREPARED" "${1:-75}"

@@ -42,7 +42,7 @@ pub const ROUTES: &[Route] = &[
     }),
     post("/tokenize", "Ids of a text.", &TOKENIZE, |call| Box::pin(tokenize(call))),
     post("/detokenize", "The text of ids.", &DETOKENIZE, |call| Box::pin(detokenize(call))),
-    post("/apply-template", "The prompt that a conversation becomes.", super::openai::chat::ROUTE_BODY, |call| {
+    post("/apply-template", "The prompt that a conversation becomes.", &super::openai::chat::BODY, |call| {
         Box::pin(apply_template(call))
     }),
 ];
@@ -186,7 +186,7 @@ async fn detokenize(call: Call) -> Result<Answer, Refusal> {
 }
 
 async fn apply_template(call: Call) -> Result<Answer, Refusal> {
-    let fields = call.fields(super::openai::chat::ROUTE_BODY)?;
+    let fields = call.fields(&super::openai::chat::BODY)?;
     let generation = super::openai::chat::generation(&fields, call.core.words.facts().window)?;
     let words = call.core.words.clone();
     let prompt = off_thread(move || words.chat_text(&chat(&generation)?)).await??;

@@ -5,6 +5,7 @@ mod chat_rows;
 mod chat_stream;
 mod completions;
 mod fuzz;
+mod hub;
 mod messages;
 mod messages_stream;
 mod messages_turns;

@@ -3,20 +3,17 @@
 //! Invariants: a request without messages loads, and touches no engine; results find their calls by id, else by name, else by
 //! their order.
 
-use std::time::Instant;
-
 use serde_json::Value;
 use warp::http::Method;
 
-use super::reply::{Form, Ollama};
+use super::reply::{Form, answer};
 use super::settings::{self, FORMAT, KEEP_ALIVE, MODEL, OPTIONS, STREAM, THINK};
+use super::told;
 use crate::api::common::{Object, list, no_pictures, text};
 use crate::api::openai::fields::{FUNCTION, tool};
 use crate::conversation::{CallResult, Conversation, MadeCall, Said};
-use crate::flow;
-use crate::http::answer::Answer;
-use crate::http::route::{Call, Route};
-use crate::refusal::{Family, Refusal};
+use crate::http::route::Route;
+use crate::refusal::Refusal;
 use crate::request::{Generation, Input};
 use crate::shape::{ANY_WHOLE, Field, Fields, Kind};
 
@@ -27,7 +24,7 @@ pub const ROUTE: Route = Route {
     about: "Continues a conversation, as Ollama's chat does; without messages it loads.",
     body: Some(&BODY),
     reply: Kind::Object(&REPLY),
-    handler: |call| Box::pin(answer(call)),
+    handler: |call| Box::pin(answer(call, Form::Chat, &BODY, generation)),
 };
 
 const CALLED: Fields = Fields::strict(
@@ -98,31 +95,16 @@ const REPLY: Fields = Fields::open(
             Kind::Map,
             "The reply: `role`, `content`, and where there are some `thinking` and `tool_calls`.",
         ),
-        Field::required("done", Kind::Flag, "Whether this is the last object."),
-        Field::new("done_reason", Kind::Choice(&["stop", "length", "load", "unload"]), "Why it is."),
-        Field::new("total_duration", ANY_WHOLE, "Nanoseconds since the request came."),
-        Field::new("load_duration", ANY_WHOLE, "Nanoseconds of loading: none."),
-        Field::new("prompt_eval_count", ANY_WHOLE, "Tokens of the prompt."),
-        Field::new("prompt_eval_duration", ANY_WHOLE, "Nanoseconds of the prompt."),
-        Field::new("eval_count", ANY_WHOLE, "Tokens of the reply."),
-        Field::new("eval_duration", ANY_WHOLE, "Nanoseconds of the reply."),
+        told::DONE,
+        told::DONE_REASON,
+        told::TOTAL,
+        told::LOADING,
+        told::PROMPT_TOKENS,
+        told::PROMPT_TIME,
+        told::TOKENS,
+        told::TIME,
     ],
 );
-
-async fn answer(call: Call) -> Result<Answer, Refusal> {
-    let since = Instant::now();
-    let fields = call.fields(&BODY)?;
-    call.app.check_model(text(&fields, "model"), Family::Ollama)?;
-    let kept = settings::keep_alive(&fields)?;
-    let stream = settings::streams(&fields);
-    match generation(&fields, call.core.words.facts().window)? {
-        Some(generation) => flow::reply(call, generation, Box::new(Ollama { form: Form::Chat, since }), stream).await,
-        None => {
-            let reason = if kept == Some(0.0) { "unload" } else { "load" };
-            Ok(Form::Chat.loaded(&call.app.settings.model, reason, stream))
-        }
-    }
-}
 
 /// The request as the server sees it; none where there are no messages.
 fn generation(fields: &Object, window: u32) -> Result<Option<Generation>, Refusal> {

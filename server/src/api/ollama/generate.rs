@@ -2,20 +2,17 @@
 //! Refuses: templates and suffixes, the ids of an earlier reply, pictures.
 //! Invariants: without a prompt it loads or unloads, and touches no engine; a raw prompt is never rendered.
 
-use std::time::Instant;
-
 use warp::http::Method;
 
-use super::reply::{Form, Ollama};
+use super::reply::{Form, answer};
 use super::settings::{self, FORMAT, KEEP_ALIVE, MODEL, OPTIONS, STREAM, THINK};
+use super::told;
 use crate::api::common::{Object, flag, list, no_pictures, text};
 use crate::conversation::Conversation;
-use crate::flow;
-use crate::http::answer::Answer;
-use crate::http::route::{Call, Route};
-use crate::refusal::{Family, Refusal};
+use crate::http::route::Route;
+use crate::refusal::Refusal;
 use crate::request::{Generation, Input};
-use crate::shape::{ANY_WHOLE, Field, Fields, Kind};
+use crate::shape::{Field, Fields, Kind};
 
 /// The endpoint.
 pub const ROUTE: Route = Route {
@@ -24,7 +21,7 @@ pub const ROUTE: Route = Route {
     about: "Answers a prompt, as Ollama's generate does; without one it loads or unloads.",
     body: Some(&BODY),
     reply: Kind::Object(&REPLY),
-    handler: |call| Box::pin(answer(call)),
+    handler: |call| Box::pin(answer(call, Form::Generate, &BODY, generation)),
 };
 
 const BODY: Fields = Fields::strict(
@@ -53,33 +50,16 @@ const REPLY: Fields = Fields::open(
         Field::required("created_at", Kind::Text, "When, as RFC 3339 writes it."),
         Field::required("response", Kind::Text, "The answer."),
         Field::new("thinking", Kind::Text, "The thoughts before it."),
-        Field::required("done", Kind::Flag, "Whether this is the last object."),
-        Field::new("done_reason", Kind::Choice(&["stop", "length", "load", "unload"]), "Why it is."),
-        Field::new("total_duration", ANY_WHOLE, "Nanoseconds since the request came."),
-        Field::new("load_duration", ANY_WHOLE, "Nanoseconds of loading: none."),
-        Field::new("prompt_eval_count", ANY_WHOLE, "Tokens of the prompt."),
-        Field::new("prompt_eval_duration", ANY_WHOLE, "Nanoseconds of the prompt."),
-        Field::new("eval_count", ANY_WHOLE, "Tokens of the reply."),
-        Field::new("eval_duration", ANY_WHOLE, "Nanoseconds of the reply."),
+        told::DONE,
+        told::DONE_REASON,
+        told::TOTAL,
+        told::LOADING,
+        told::PROMPT_TOKENS,
+        told::PROMPT_TIME,
+        told::TOKENS,
+        told::TIME,
     ],
 );
-
-async fn answer(call: Call) -> Result<Answer, Refusal> {
-    let since = Instant::now();
-    let fields = call.fields(&BODY)?;
-    call.app.check_model(text(&fields, "model"), Family::Ollama)?;
-    let kept = settings::keep_alive(&fields)?;
-    let stream = settings::streams(&fields);
-    match generation(&fields, call.core.words.facts().window)? {
-        Some(generation) => {
-            flow::reply(call, generation, Box::new(Ollama { form: Form::Generate, since }), stream).await
-        }
-        None => {
-            let reason = if kept == Some(0.0) { "unload" } else { "load" };
-            Ok(Form::Generate.loaded(&call.app.settings.model, reason, stream))
-        }
-    }
-}
 
 /// The request as the server sees it; none where there is no prompt.
 fn generation(fields: &Object, window: u32) -> Result<Option<Generation>, Refusal> {

@@ -8,6 +8,7 @@ pub mod library;
 pub mod refused;
 pub mod reply;
 pub mod settings;
+pub mod told;
 
 use crate::http::route::Route;
 

@@ -7,12 +7,17 @@ use std::time::{Instant, SystemTime};
 use serde_json::{Map, Value, json};
 use ss_text::Event;
 
+use super::settings;
+use crate::api::common::{Object, text};
 use crate::app::{fresh_id, rfc3339};
 use crate::engine::{Outcome, Piece};
-use crate::flow::{Dialect, Made, Start, Watched};
+use crate::flow::{self, Dialect, Made, Start, Watched};
 use crate::http::answer::Answer;
+use crate::http::route::Call;
 use crate::http::stream::{NDJSON, Writer, line};
 use crate::refusal::{Family, Refusal};
+use crate::request::Generation;
+use crate::shape::Fields;
 
 /// Which of the two forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,12 +78,34 @@ impl Form {
 }
 
 /// The forms of a reply.
-pub struct Ollama {
+struct Ollama {
     /// Which of the two.
-    pub form: Form,
+    form: Form,
     /// When the request came.
-    pub since: Instant,
+    since: Instant,
 }
+
+/// Answers a request, or says that the model is loaded where there is nothing to answer.
+///
+/// # Errors
+/// Those of the body's table, of a model that is not there, and of what `generation` refuses.
+pub async fn answer(call: Call, form: Form, body: &Fields, generation: Read) -> Result<Answer, Refusal> {
+    let since = Instant::now();
+    let fields = call.fields(body)?;
+    call.app.check_model(text(&fields, "model"), Family::Ollama)?;
+    let kept = settings::keep_alive(&fields)?;
+    let stream = settings::streams(&fields);
+    match generation(&fields, call.core.words.facts().window)? {
+        Some(generation) => flow::reply(call, generation, Box::new(Ollama { form, since }), stream).await,
+        None => {
+            let reason = if kept == Some(0.0) { "unload" } else { "load" };
+            Ok(form.loaded(&call.app.settings.model, reason, stream))
+        }
+    }
+}
+
+/// Reads a request from its fields, for a window of so many tokens; none where there is nothing to answer.
+pub type Read = fn(&Object, u32) -> Result<Option<Generation>, Refusal>;
 
 impl Dialect for Ollama {
     fn whole(&self, made: Made) -> Result<Value, Refusal> {
