@@ -625,6 +625,10 @@ pub struct DeviceArgs {
     /// Which kernels a GPU runs: those in its own language where there are some (msl, on Metal), or the WGSL alone
     #[arg(long, value_enum, default_value = "auto", value_name = "LANGUAGE")]
     pub kernels: KernelLanguage,
+    /// How records get into a GPU's slots: auto writes them where they lie if the GPU shows its memory to the processor, staged
+    /// always copies them there
+    #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
+    pub slot_writes: SlotWriting,
     /// Keep the GPU from slowing down while a reply waits for records, by a little work now and then; where reads are quick it
     /// costs more than it gains
     #[arg(long, value_parser = BoolishValueParser::new())]
@@ -649,6 +653,13 @@ pub enum MatrixUnits {
     Auto,
     On,
     Off,
+}
+
+/// How records get into slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SlotWriting {
+    Auto,
+    Staged,
 }
 
 /// In which language kernels run.

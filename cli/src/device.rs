@@ -7,9 +7,9 @@ use std::sync::Arc;
 use anyhow::{Result, bail, ensure};
 use ss_backend::{Backend, DeviceKind};
 use ss_reference::Reference;
-use ss_wgpu::{AdapterChoice, AdapterFacts, Kernels, Timed, WgpuBackend};
+use ss_wgpu::{AdapterChoice, AdapterFacts, Kernels, SlotWrites, Timed, WgpuBackend};
 
-use crate::args::{BackendChoice, DeviceArgs, KernelLanguage, MatrixUnits};
+use crate::args::{BackendChoice, DeviceArgs, KernelLanguage, MatrixUnits, SlotWriting};
 use crate::cache::CacheFile;
 use crate::trust::Broken;
 use crate::verdicts::{Verdicts, Way};
@@ -40,6 +40,7 @@ struct Opening {
     asked_units: MatrixUnits,
     keep_awake: bool,
     kernels: KernelLanguage,
+    slot_writes: SlotWriting,
 }
 
 impl Opening {
@@ -110,10 +111,18 @@ impl Device {
                 Self::reference(args)
             }
             Choice::Adapter(choice) => {
-                let DeviceArgs { matrix_units, keep_awake, kernels, .. } = *args;
+                let DeviceArgs { matrix_units, keep_awake, kernels, slot_writes, .. } = *args;
                 Self::adapter(
                     &adapters,
-                    Opening { choice, timing, matrix_units, asked_units: matrix_units, keep_awake, kernels },
+                    Opening {
+                        choice,
+                        timing,
+                        matrix_units,
+                        asked_units: matrix_units,
+                        keep_awake,
+                        kernels,
+                        slot_writes,
+                    },
                 )
             }
         }
@@ -129,7 +138,7 @@ impl Device {
     }
 
     fn adapter(adapters: &[AdapterFacts], opening: Opening) -> Result<Self> {
-        let Opening { choice, timing, matrix_units, keep_awake, kernels, .. } = opening.clone();
+        let Opening { choice, timing, matrix_units, keep_awake, kernels, slot_writes, .. } = opening.clone();
         let adapter = match (ss_wgpu::choose(adapters, &choice), &choice) {
             (Ok(adapter), _) => adapter.clone(),
             // A name that nothing has is wrong usage; no device has failed.
@@ -149,6 +158,10 @@ impl Device {
             MatrixUnits::Off => false,
         };
         options.keep_awake = keep_awake;
+        options.slot_writes = match slot_writes {
+            SlotWriting::Auto => SlotWrites::InPlace,
+            SlotWriting::Staged => SlotWrites::Staged,
+        };
         options.kernels = match kernels {
             KernelLanguage::Auto => Kernels::Auto,
             KernelLanguage::Wgsl => Kernels::Wgsl,
@@ -285,7 +298,15 @@ pub(crate) mod tests {
 
     fn args(backend: BackendChoice, adapter: Option<&str>) -> DeviceArgs {
         let (adapter, matrix_units) = (adapter.map(str::to_string), MatrixUnits::Auto);
-        DeviceArgs { backend, adapter, matrix_units, keep_awake: false, kernels: KernelLanguage::Auto, threads: 0 }
+        DeviceArgs {
+            backend,
+            adapter,
+            matrix_units,
+            keep_awake: false,
+            kernels: KernelLanguage::Auto,
+            slot_writes: SlotWriting::Auto,
+            threads: 0,
+        }
     }
 
     #[test]
@@ -302,7 +323,15 @@ pub(crate) mod tests {
     fn left_out(matrix_units: MatrixUnits, kernels: KernelLanguage) -> Vec<&'static str> {
         let (choice, timing) = (AdapterChoice::Hardware, Timing::Off);
         let asked_units = matrix_units;
-        let mut opening = Opening { choice, timing, matrix_units, asked_units, keep_awake: false, kernels };
+        let mut opening = Opening {
+            choice,
+            timing,
+            matrix_units,
+            asked_units,
+            keep_awake: false,
+            kernels,
+            slot_writes: SlotWriting::Auto,
+        };
         let mut all = Vec::new();
         let way = |opening: &Opening| Way {
             matrix_units: opening.matrix_units != MatrixUnits::Off,

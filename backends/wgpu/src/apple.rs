@@ -3,11 +3,15 @@
 //!
 //! Type-checked only; it has not run on a Mac yet.
 
+use std::sync::Arc;
+
 use objc2_metal::{MTLDevice, MTLResourceOptions};
 use wgpu::hal::api::Metal;
 
 use crate::adapter::{AdapterChoice, chosen};
-use crate::own_memory::{OwnMemory, Sharing};
+use crate::device::Device;
+use crate::in_place::{Memory, Sharing};
+use crate::own_memory::OwnMemory;
 
 /// Bytes that the driver recommends to use at most, together with everything else that uses the GPU.
 pub(crate) fn working_set(adapter: &wgpu::Adapter) -> Option<u64> {
@@ -17,7 +21,7 @@ pub(crate) fn working_set(adapter: &wgpu::Adapter) -> Option<u64> {
 }
 
 /// How an adapter sees memory of this process, if it shares it.
-pub(crate) fn unified(choice: &AdapterChoice) -> Option<Box<dyn Sharing>> {
+pub(crate) fn sharing(choice: &AdapterChoice) -> Option<Box<dyn Sharing>> {
     let (_, facts) = chosen(choice).ok()?;
     facts.device.unified.then(|| Box::new(Unified) as Box<dyn Sharing>)
 }
@@ -26,15 +30,15 @@ pub(crate) fn unified(choice: &AdapterChoice) -> Option<Box<dyn Sharing>> {
 struct Unified;
 
 impl Sharing for Unified {
-    unsafe fn buffer(
+    unsafe fn chunk(
         &self,
-        device: &wgpu::Device,
-        memory: &OwnMemory,
+        device: &Device,
         descriptor: &wgpu::BufferDescriptor<'_>,
-    ) -> Option<wgpu::Buffer> {
+    ) -> Option<(wgpu::Buffer, Arc<dyn Memory>)> {
+        let memory = OwnMemory::new(descriptor.size)?;
         let raw = {
             // SAFETY: the device is asked for a buffer, and nothing of it is kept.
-            let metal = unsafe { device.as_hal::<Metal>() }?;
+            let metal = unsafe { device.raw.as_hal::<Metal>() }?;
             let (start, bytes, options) =
                 (memory.start().cast(), memory.bytes(), MTLResourceOptions::StorageModeShared);
             // SAFETY: these are whole pages, and the caller answers for their life.
@@ -45,7 +49,8 @@ impl Sharing for Unified {
         // SAFETY: it has at least so many bytes.
         let raw = unsafe { wgpu::hal::metal::Device::buffer_from_raw(raw, descriptor.size) };
         // SAFETY: it was made by this device, is whole, and its memory was zeros before.
-        Some(unsafe { device.create_buffer_from_hal::<Metal>(raw, descriptor) })
+        let buffer = unsafe { device.raw.create_buffer_from_hal::<Metal>(raw, descriptor) };
+        Some((buffer, Arc::new(memory)))
     }
 
     fn publish(&self, _: &wgpu::Queue, _: &wgpu::Buffer, _: u64, _: &[u8]) {}

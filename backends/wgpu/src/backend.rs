@@ -21,14 +21,14 @@ use crate::device::{Block, Device, OPEN};
 use crate::encoding::View;
 use crate::encoding::{Encoding, GRID_BYTES, MOST_DECIDED};
 use crate::groups::Groups;
+use crate::in_place::{self, Sharing, SlotWrites};
 use crate::memory::Stored;
-use crate::own_memory::Sharing;
 use crate::pool::{ChunkAccess, Chunks};
 use crate::pulse::Pulse;
 use crate::registry::{Inputs, Kernel, Key, Pipeline, Registry};
 use crate::staging::{self, SlotCopy, Target};
 use crate::tuning::{self, GemmTile, LARGE_TILE, SMALL_TILE};
-use crate::{Kernels, ops, overrides, own_memory};
+use crate::{Kernels, ops, overrides};
 
 /// How to open the backend.
 #[derive(Clone, Debug)]
@@ -48,6 +48,8 @@ pub struct Options {
     pub large_tiles: bool,
     /// Whether the device is kept from slowing down while a reply waits for records.
     pub keep_awake: bool,
+    /// How records get into slots.
+    pub slot_writes: SlotWrites,
     /// Most bytes of a binding, where it shall be smaller than the device allows.
     pub binding_bytes: Option<u64>,
     /// Which kernels run: the WGSL ones, or those that replace some of them.
@@ -70,6 +72,7 @@ impl Options {
             f16_inputs: false,
             large_tiles: false,
             keep_awake: false,
+            slot_writes: SlotWrites::InPlace,
             binding_bytes: None,
             kernels: Kernels::Auto,
             pipeline_cache: None,
@@ -98,7 +101,7 @@ pub(crate) struct Shared {
     pub(crate) rounded: Inputs,
     /// Rows and outputs of a workgroup of prompt products.
     pub(crate) tile: GemmTile,
-    /// How the device is made to see memory of this process, where it can.
+    /// How slots are written in place, where they are.
     pub(crate) sharing: Option<Box<dyn Sharing>>,
     /// Where the device is kept awake.
     pub(crate) pulse: Option<Pulse>,
@@ -228,11 +231,14 @@ impl WgpuBackend {
     }
 
     pub(crate) fn with_registry(options: Options, registry: Registry) -> Result<Self> {
-        let sharing = unified(&options.adapter);
+        let sharing = match options.slot_writes {
+            SlotWrites::InPlace => sharing(&options.adapter),
+            SlotWrites::Staged => None,
+        };
         Self::with(options, registry, sharing)
     }
 
-    /// With a way of its own to have the device see memory of this process.
+    /// With a way of its own to have the device and the processor see the same memory.
     pub(crate) fn with(mut options: Options, registry: Registry, sharing: Option<Box<dyn Sharing>>) -> Result<Self> {
         let mut device = Device::open(&options.adapter, options.pipeline_cache.take().as_deref(), options.timed)?;
         let most = &mut device.limits.max_storage_buffer_binding_size;
@@ -307,12 +313,12 @@ impl WgpuBackend {
 }
 
 #[cfg(target_vendor = "apple")]
-use crate::apple::unified;
+use crate::apple::sharing;
 
-/// Elsewhere a driver may give memory of the device for what the processor writes, and does not say so.
+/// Vulkan's memory says of itself whether the processor sees it.
 #[cfg(not(target_vendor = "apple"))]
-fn unified(_: &AdapterChoice) -> Option<Box<dyn Sharing>> {
-    None
+fn sharing(_: &AdapterChoice) -> Option<Box<dyn Sharing>> {
+    Some(Box::new(crate::mapped::Mapped))
 }
 
 impl Shared {
@@ -585,8 +591,8 @@ impl Backend for WgpuBackend {
 
     fn open_slot(&self, pool: &Pool, slot: u32) -> Result<Box<dyn SlotWriter>> {
         let chunks = Chunks::of(pool)?;
-        if let Some(place) = chunks.own_place(slot) {
-            return own_memory::writer(&self.shared, &place, chunks.open(slot)?);
+        if let Some(place) = chunks.seen_place(slot) {
+            return in_place::writer(&self.shared, &place, chunks.open(slot)?);
         }
         let (buffer, offset) = chunks.place(slot)?;
         let target = Target { buffer: buffer.clone(), offset, _open: chunks.open(slot)? };

@@ -14,12 +14,16 @@ mod clock;
 mod device;
 mod encoding;
 mod groups;
+mod in_place;
 mod ledger;
+#[cfg(not(target_vendor = "apple"))]
+mod mapped;
 mod memory;
 #[cfg(feature = "msl")]
 mod msl;
 mod ops;
 mod overrides;
+#[cfg(any(target_vendor = "apple", test))]
 mod own_memory;
 mod parts;
 mod pool;
@@ -37,6 +41,7 @@ pub use adapter::{AdapterChoice, AdapterFacts, adapters, choose};
 pub use backend::{Options, WgpuBackend};
 pub use catalogue::{kernel_count, kernel_table};
 pub use clock::Timed;
+pub use in_place::SlotWrites;
 pub use ledger::WHOLE;
 pub use overrides::{Kernels, kernel_overrides};
 pub use pool::ChunkAccess;

@@ -13,7 +13,8 @@ use ss_backend::pool::PoolMemory;
 use ss_backend::{Error, Pool, RecordLayout, Result};
 
 use crate::device::{Block, Device, OPEN};
-use crate::own_memory::{OwnMemory, Place, Sharing};
+use crate::encoding::QUAD_BYTES;
+use crate::in_place::{Memory, Place, Sharing};
 use crate::registry::{PoolBinding, pool_layout};
 use crate::staging::Staging;
 
@@ -64,8 +65,8 @@ pub(crate) struct Chunks {
     pub(crate) groups: Vec<wgpu::BindGroup>,
     pub(crate) staging: Arc<Staging>,
     blocks: Vec<Block>,
-    /// Where the chunks lie, if that is memory of our own; freed behind the buffers.
-    own: Vec<Arc<OwnMemory>>,
+    /// Where the chunks lie, if slots are written in place; freed behind the buffers.
+    seen: Vec<Arc<dyn Memory>>,
     device: wgpu::Device,
     open: Arc<Mutex<HashSet<u32>>>,
 }
@@ -102,8 +103,8 @@ impl Chunks {
         })?;
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | OPEN;
         let bytes = |chunk| u64::from(plan.slots_in(chunk)) * layout.bytes;
-        let shared = sharing.map(|sharing| (0..plan.chunks()).map(|chunk| own(device, sharing, bytes(chunk), usage)));
-        let (blocks, own) = match shared.and_then(Iterator::collect::<Option<Vec<_>>>) {
+        let shared = sharing.map(|sharing| (0..plan.chunks()).map(|chunk| seen(device, sharing, bytes(chunk), usage)));
+        let (blocks, seen) = match shared.and_then(Iterator::collect::<Option<Vec<_>>>) {
             Some(chunks) => chunks.into_iter().unzip(),
             None => {
                 let block = |chunk| device.block("expert slots", bytes(chunk), usage);
@@ -121,7 +122,7 @@ impl Chunks {
             groups: bind(device, binding, &blocks),
             staging: Arc::new(Staging::new(layout.bytes)),
             blocks,
-            own,
+            seen,
             device: device.raw.clone(),
             open: Arc::default(),
         })
@@ -141,9 +142,9 @@ impl Chunks {
         Ok((&block.raw, u64::from(slot % self.plan.slots_per_chunk) * self.layout.bytes))
     }
 
-    /// A slot that lies in memory of our own, if it does.
-    pub(crate) fn own_place(&self, slot: u32) -> Option<Place<'_>> {
-        let memory = self.own.get((slot / self.plan.slots_per_chunk) as usize)?;
+    /// A slot that the processor sees, if it does.
+    pub(crate) fn seen_place(&self, slot: u32) -> Option<Place<'_>> {
+        let memory = self.seen.get((slot / self.plan.slots_per_chunk) as usize)?;
         let (buffer, offset) = self.place(slot).ok()?;
         Some(Place { memory, buffer, offset, bytes: self.layout.bytes })
     }
@@ -163,24 +164,23 @@ impl Chunks {
     }
 }
 
-/// A chunk in memory of our own; none where there is no room for it, or the device does not take it.
-fn own(
+/// A chunk that the processor sees; none where the device has no such memory, or no room in it.
+fn seen(
     device: &Device,
     sharing: &dyn Sharing,
     bytes: u64,
     usage: wgpu::BufferUsages,
-) -> Option<(Block, Arc<OwnMemory>)> {
-    let memory = OwnMemory::new(bytes)?;
-    let label = Some("expert slots");
-    let descriptor = wgpu::BufferDescriptor { label, size: bytes, usage, mapped_at_creation: false };
+) -> Option<(Block, Arc<dyn Memory>)> {
+    let size = bytes.max(1).next_multiple_of(QUAD_BYTES);
+    let descriptor = wgpu::BufferDescriptor { label: Some("expert slots"), size, usage, mapped_at_creation: false };
     // SAFETY: a pool waits for the device before it frees its memory, and nothing else keeps a pool's buffers.
-    let raw = unsafe { sharing.buffer(&device.raw, &memory, &descriptor) }?;
-    Some((device.adopt(raw, bytes), Arc::new(memory)))
+    let (raw, memory) = unsafe { sharing.chunk(device, &descriptor) }?;
+    Some((device.adopt(raw, size), memory))
 }
 
 impl Drop for Chunks {
     fn drop(&mut self) {
-        if !self.own.is_empty() {
+        if !self.seen.is_empty() {
             // A device that is lost looks at nothing any more.
             let _ = self.device.poll(wgpu::PollType::wait_indefinitely());
         }

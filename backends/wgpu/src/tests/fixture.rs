@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 use ss_backend::op::{ExpertsIn, ExpertsOut};
 use ss_backend::{Arithmetic, Backend, Buffer, Form, Format, Matrix, Pool, RecordLayout, Recorder, Rows, Scalar};
 
-use super::own_memory::HandedOn;
+use super::slot_writes::HandedOn;
 use crate::registry::Registry;
-use crate::{AdapterChoice, ChunkAccess, Options, Timed, WgpuBackend};
+use crate::{AdapterChoice, ChunkAccess, Options, SlotWrites, Timed, WgpuBackend};
 
 /// Replaces text in every kernel.
 pub(super) type Mutation = (&'static str, &'static str);
@@ -38,6 +38,16 @@ pub(super) fn open_with(chunk_bytes: Option<u64>, chunk_access: ChunkAccess, reg
 /// One that multiplies prompt rows in the tiles of a GPU.
 pub(super) fn with_large_tiles() -> WgpuBackend {
     opened(Options { large_tiles: true, ..options() }, Registry::default())
+}
+
+/// One whose slots are written where they lie, in chunks of at most `chunk_bytes`.
+pub(super) fn in_place(chunk_bytes: Option<u64>) -> WgpuBackend {
+    opened(Options { chunk_bytes, slot_writes: SlotWrites::InPlace, ..options() }, Registry::default())
+}
+
+/// One whose slots are written through staging.
+pub(super) fn staged(chunk_bytes: Option<u64>) -> WgpuBackend {
+    opened(Options { chunk_bytes, slot_writes: SlotWrites::Staged, ..options() }, Registry::default())
 }
 
 /// One whose pools lie in memory of our own, in chunks of at most `chunk_bytes`.

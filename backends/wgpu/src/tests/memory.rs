@@ -3,7 +3,7 @@
 use ss_backend::op::Copy;
 use ss_backend::{Arithmetic, Backend, Error, Form, Recorder, Scalar};
 
-use super::fixture::{Half, Random, Shape, Work, bits, contents, filled, open, pool, record, run};
+use super::fixture::{Half, Random, Shape, Work, bits, contents, filled, open, pool, record, run, staged};
 use crate::{AdapterChoice, ChunkAccess, Options, WgpuBackend, adapters, tuning};
 
 const SMALL: Shape = Shape { hidden: 64, inner: 32, group: 32, scale: Scalar::Bf16 };
@@ -87,8 +87,8 @@ fn what_the_device_has_no_room_for_is_refused_before_it_is_made() {
 }
 
 #[test]
-fn a_slot_written_again_holds_the_later_record_even_behind_unfinished_work() {
-    let device = device();
+fn a_slot_written_again_through_staging_holds_the_later_record_even_behind_unfinished_work() {
+    let device = staged(None);
     let inputs = Random(1).floats(SMALL.hidden);
     let of = |seed| {
         let pool = pool(&device, SMALL, 1, &[(0, SMALL.record(seed))]);
@@ -109,8 +109,8 @@ fn a_slot_written_again_holds_the_later_record_even_behind_unfinished_work() {
 }
 
 #[test]
-fn a_writer_that_is_dropped_leaves_its_slot_as_it_was() {
-    let device = device();
+fn a_writer_of_staging_that_is_dropped_leaves_its_slot_as_it_was() {
+    let device = staged(None);
     let inputs = Random(1).floats(SMALL.hidden);
     let pool = pool(&device, SMALL, 2, &[(1, SMALL.record(1))]);
     let before = run(&device, &pool, &work(&inputs, &[1]));
@@ -125,7 +125,7 @@ fn a_writer_that_is_dropped_leaves_its_slot_as_it_was() {
 
 #[test]
 fn staging_stays_small_however_many_records_are_written() {
-    let device = device();
+    let device = staged(None);
     let pool = device.alloc_pool(&SMALL.layout(), 4).unwrap();
     let before = device.counters().memory_bytes;
     for write in 0..6 * tuning::MOST_PENDING_SLOTS as u32 {
