@@ -29,7 +29,7 @@ pub(crate) trait Memory: Send + Sync {
     /// Its bytes.
     fn bytes(&self) -> usize;
 
-    /// Whether the processor reads it as quickly as it reads other memory.
+    /// Whether it may be read, and read into, like any other memory.
     fn readable(&self) -> bool;
 }
 

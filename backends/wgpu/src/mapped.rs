@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ash::vk;
+use ss_backend::DeviceKind;
 use wgpu::hal::api::Vulkan;
 
 use crate::device::Device;
@@ -23,37 +24,25 @@ const WANTED: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
         | vk::MemoryPropertyFlags::HOST_COHERENT.as_raw(),
 );
 
-/// A type of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kind {
-    index: u32,
-    /// Whether the processor's caches hold it.
-    cached: bool,
-}
-
-/// The type of memory for chunks among those that `allowed` has a bit for; none where the processor sees less than the
-/// largest heap of the device's own. One that the processor caches goes before others.
-fn kind(types: &[vk::MemoryType], heaps: &[vk::MemoryHeap], allowed: u32) -> Option<Kind> {
+/// The type of memory for chunks among those that `allowed` has a bit for, the driver's first, which it holds to be the quickest;
+/// none where the processor sees less than half of the device's own memory.
+fn kind(types: &[vk::MemoryType], heaps: &[vk::MemoryHeap], allowed: u32) -> Option<u32> {
     let size = |heap: u32| heaps.get(heap as usize).map_or(0, |heap| heap.size);
     let local = |ty: &&vk::MemoryType| ty.property_flags.contains(vk::MemoryPropertyFlags::DEVICE_LOCAL);
     let largest = types.iter().filter(local).map(|ty| size(ty.heap_index)).max()?;
     let fits = |index: u32, ty: &vk::MemoryType| {
         allowed & 1u32.checked_shl(index).unwrap_or(0) != 0
             && ty.property_flags.contains(WANTED)
-            && size(ty.heap_index) == largest
+            && size(ty.heap_index) >= largest / 2
     };
-    let kinds = (0..).zip(types).filter(|(index, ty)| fits(*index, ty));
-    let kinds = kinds
-        .map(|(index, ty)| Kind { index, cached: ty.property_flags.contains(vk::MemoryPropertyFlags::HOST_CACHED) });
-    // Of equal ones the driver's first, which it holds to be the best.
-    kinds.reduce(|best, next| if next.cached && !best.cached { next } else { best })
+    (0..).zip(types).find(|(index, ty)| fits(*index, ty)).map(|(index, _)| index)
 }
 
 /// Memory of a device, mapped as long as it lives.
 struct DeviceMemory {
     start: NonNull<u8>,
     bytes: usize,
-    cached: bool,
+    readable: bool,
     memory: vk::DeviceMemory,
     /// Keeps the device open.
     device: wgpu::Device,
@@ -74,7 +63,7 @@ impl Memory for DeviceMemory {
     }
 
     fn readable(&self) -> bool {
-        self.cached
+        self.readable
     }
 }
 
@@ -110,7 +99,6 @@ struct Made {
     buffer: vk::Buffer,
     memory: vk::DeviceMemory,
     start: NonNull<u8>,
-    cached: bool,
 }
 
 /// A buffer of so many bytes that kernels read, with memory that is mapped.
@@ -129,7 +117,7 @@ fn make(hal: &wgpu::hal::vulkan::Device, bytes: u64) -> Option<Made> {
         hal.shared_instance().raw_instance().get_physical_device_memory_properties(hal.raw_physical_device())
     };
     let kind = kind(properties.memory_types_as_slice(), properties.memory_heaps_as_slice(), needs.memory_type_bits)?;
-    let wanted = vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(kind.index);
+    let wanted = vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(kind);
     // SAFETY: the type is one that the buffer takes.
     unfinished.memory = unsafe { device.allocate_memory(&wanted, None) }.ok()?;
     // SAFETY: the memory is new and as large as the buffer needs.
@@ -137,7 +125,7 @@ fn make(hal: &wgpu::hal::vulkan::Device, bytes: u64) -> Option<Made> {
     let all = (0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty());
     // SAFETY: the processor can see this type, and it is mapped once.
     let start = unsafe { device.map_memory(unfinished.memory, all.0, all.1, all.2) }.ok()?;
-    let made = Made { buffer, memory: unfinished.memory, start: NonNull::new(start.cast())?, cached: kind.cached };
+    let made = Made { buffer, memory: unfinished.memory, start: NonNull::new(start.cast())? };
     std::mem::forget(unfinished);
     Some(made)
 }
@@ -148,13 +136,15 @@ impl Sharing for Mapped {
         device: &Device,
         descriptor: &wgpu::BufferDescriptor<'_>,
     ) -> Option<(wgpu::Buffer, Arc<dyn Memory>)> {
-        let Made { buffer, memory, start, cached } = {
+        let Made { buffer, memory, start } = {
             // SAFETY: the device is only borrowed.
             let hal = unsafe { device.raw.as_hal::<Vulkan>() }?;
             make(&hal, descriptor.size)?
         };
         let bytes = usize::try_from(descriptor.size).ok()?;
-        let memory = Arc::new(DeviceMemory { start, bytes, cached, memory, device: device.raw.clone() });
+        // What a driver of hardware maps may be past all caches, and no file can be read straight into it: Linux does not pin it.
+        let readable = device.facts.kind == DeviceKind::Software;
+        let memory = Arc::new(DeviceMemory { start, bytes, readable, memory, device: device.raw.clone() });
         // SAFETY: the buffer's handle goes to wgpu with this, its memory stays with the caller.
         let raw = unsafe { wgpu::hal::vulkan::Buffer::from_raw(buffer) };
         // SAFETY: it was made by this device with these uses, and is filled with zeros before anything else names it.
@@ -186,10 +176,10 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_shows_all_of_its_memory_is_written_in_place_and_not_read() {
+    fn a_card_that_shows_all_of_its_memory_is_written_in_place() {
         let host = WANTED ^ DEVICE;
         let types = [ty(vk::MemoryPropertyFlags::empty(), 1), ty(DEVICE, 0), ty(host, 1), ty(WANTED, 0)];
-        assert_eq!(kind(&types, &heaps(&[16 * GIB, 64 * GIB]), !0), Some(Kind { index: 3, cached: false }));
+        assert_eq!(kind(&types, &heaps(&[16 * GIB, 64 * GIB]), !0), Some(3));
         assert_eq!(kind(&types, &heaps(&[16 * GIB, 64 * GIB]), 0b0111), None, "the buffer does not take it");
     }
 
@@ -200,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_the_processor_caches_goes_first_where_there_is_one_memory() {
+    fn where_there_is_one_memory_it_is_the_driver_s_first_type() {
         let cached = WANTED | vk::MemoryPropertyFlags::HOST_CACHED;
-        let types = [ty(DEVICE, 0), ty(WANTED, 0), ty(cached, 0), ty(cached, 0)];
-        assert_eq!(kind(&types, &heaps(&[32 * GIB]), !0), Some(Kind { index: 2, cached: true }));
+        let types = [ty(DEVICE, 0), ty(WANTED, 0), ty(cached, 0)];
+        assert_eq!(kind(&types, &heaps(&[32 * GIB]), !0), Some(1));
         assert_eq!(kind(&[], &[], !0), None);
     }
 }
