@@ -119,7 +119,7 @@ impl ExpertCache {
         let early = Early { source: source.clone(), ram: ram.clone(), pieces: lanes_ahead, bounces: bounces.clone() };
         Ok(ExpertCache {
             table: SlotTable::new(layers, geometry.experts, options.slots, policy),
-            ahead: Lookahead::new(backend.clone(), checkpoint.clone(), early),
+            ahead: Lookahead::new(checkpoint.clone(), early),
             bounces,
             lookahead,
             tickets: Tickets::new(checkpoint.expert_layout().bytes),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use ss_backend::{Backend, SlotWriter};
+use ss_backend::SlotWriter;
 use ss_checkpoint::{Checkpoint, Piece};
 
 use crate::desk::Desk;
@@ -117,7 +117,6 @@ pub(crate) struct Early {
 }
 
 struct Shared {
-    backend: Arc<dyn Backend>,
     checkpoint: Arc<Checkpoint>,
     early: Early,
     desk: Mutex<Desk<Job>>,
@@ -133,9 +132,8 @@ struct Shared {
 
 impl Lookahead {
     /// No lane is started before the first job.
-    pub fn new(backend: Arc<dyn Backend>, checkpoint: Arc<Checkpoint>, early: Early) -> Self {
+    pub fn new(checkpoint: Arc<Checkpoint>, early: Early) -> Self {
         let shared = Arc::new(Shared {
-            backend,
             checkpoint,
             early,
             desk: Mutex::default(),
@@ -262,7 +260,7 @@ impl Shared {
             None => way.read(goal, read)?,
         };
         self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
-        writer.finish()?;
-        Ok(self.backend.flush()?)
+        // On its way with the next work: a submission of its own holds up those that somebody waits for.
+        Ok(writer.finish()?)
     }
 }
