@@ -120,7 +120,7 @@ impl Shared {
         self.device.check()?;
         let mut queue = self.queue.lock();
         if let Some(grids) = work.grids.take() {
-            self.device.queue.write_buffer(&self.grids_buffer()?, 0, bytemuck::cast_slice(&grids));
+            self.write(&mut queue, (&self.grids_buffer()?, 0), bytemuck::cast_slice(&grids));
         }
         work.flight.get_or_insert_with(|| Flight::new(&self.device.ledger));
         let count = count.min(work.parts.len());
@@ -167,18 +167,19 @@ impl Shared {
         Ok(read)
     }
 
-    /// Submits pending slot writes, then these commands.
+    /// Submits small uploads and slot writes that wait, then these commands.
     pub(crate) fn submit_buffers(
         &self,
         queue: &mut Queue,
         parts: Vec<wgpu::CommandBuffer>,
     ) -> (u64, wgpu::SubmissionIndex) {
-        let slots = std::mem::take(&mut queue.slots);
-        let copies = (!slots.is_empty()).then(|| {
+        let copies = queue.is_pending().then(|| {
             let mut encoder = self.device.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-            slots.iter().for_each(|copy| copy.encode(&mut encoder));
+            queue.encode_uploads(&mut encoder);
+            queue.slots.iter().for_each(|copy| copy.encode(&mut encoder));
             encoder.finish()
         });
+        let slots = std::mem::take(&mut queue.slots);
         let index = self.device.queue.submit(copies.into_iter().chain(parts));
         slots.into_iter().for_each(crate::staging::SlotCopy::recycle);
         self.device.ledger.submissions.fetch_add(1, Relaxed);

@@ -28,6 +28,7 @@ use crate::pulse::Pulse;
 use crate::registry::{Inputs, Kernel, Key, Pipeline, Registry};
 use crate::staging::{self, SlotCopy, Target};
 use crate::tuning::{self, GemmTile, LARGE_TILE, SMALL_TILE};
+use crate::uploads::Ring;
 use crate::{Kernels, ops, overrides};
 
 /// How to open the backend.
@@ -117,9 +118,27 @@ pub(crate) struct Shared {
 #[derive(Default)]
 pub(crate) struct Queue {
     pub(crate) slots: Vec<SlotCopy>,
+    /// Where small uploads wait, if processor and device share memory.
+    pub(crate) ring: Option<Ring>,
     pub(crate) uploaded: u64,
     pub(crate) last: u64,
+    /// Submissions up to this one are known to be finished.
+    pub(crate) finished: u64,
     pub(crate) unfinished: BTreeMap<u64, wgpu::SubmissionIndex>,
+}
+
+impl Queue {
+    /// Records the copies of small uploads that wait.
+    pub(crate) fn encode_uploads(&mut self, encoder: &mut wgpu::CommandEncoder) {
+        if let Some(ring) = self.ring.as_mut().filter(|ring| ring.is_pending()) {
+            ring.encode(encoder, self.last + 1);
+        }
+    }
+
+    /// Whether something waits for a submission that is no command.
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.slots.is_empty() || self.ring.as_ref().is_some_and(Ring::is_pending)
+    }
 }
 
 /// A buffer for numbers that only one operation needs; operations run in order, so one is enough for all.
@@ -251,6 +270,7 @@ impl WgpuBackend {
         };
         let software = device.facts.kind == DeviceKind::Software;
         let tile = if software && !options.large_tiles { SMALL_TILE } else { LARGE_TILE };
+        let ring = sharing.as_deref().and_then(|sharing| Ring::new(&device, sharing));
         let shared = Shared {
             pulse: options.keep_awake.then(Pulse::new),
             sharing,
@@ -265,7 +285,7 @@ impl WgpuBackend {
             tile,
             clocks: Mutex::default(),
             readbacks: Mutex::default(),
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue { ring, ..Queue::default() }),
         };
         Ok(WgpuBackend { shared: Arc::new(shared), options })
     }
@@ -348,6 +368,22 @@ impl Shared {
         Ok(())
     }
 
+    /// Has the next submission write into a buffer, in the order in which it is asked to.
+    pub(crate) fn write(&self, queue: &mut Queue, (to, offset): (&wgpu::Buffer, u64), bytes: &[u8]) {
+        let raw = &self.device.queue;
+        if let (Some(ring), Some(sharing)) = (&mut queue.ring, &self.sharing) {
+            let hand_on = |ring: &wgpu::Buffer, at: u64| sharing.publish(raw, ring, at, bytes);
+            if ring.put((to, offset), bytes, queue.finished, hand_on) {
+                return;
+            }
+            // wgpu's own writes go before all commands.
+            if ring.is_pending() {
+                self.submit_buffers(queue, Vec::new());
+            }
+        }
+        raw.write_buffer(to, offset, bytes);
+    }
+
     /// Submits single steps, past the operations.
     #[cfg(test)]
     pub(crate) fn run(&self, steps: &[Step]) -> Result<Submission> {
@@ -361,7 +397,7 @@ impl Shared {
         let grids = self.grids_of(dispatches())?;
         let buffer = grids.is_some().then(|| self.grids_buffer()).transpose()?;
         if let (Some(grids), Some(buffer)) = (&grids, &buffer) {
-            self.device.queue.write_buffer(buffer, 0, bytemuck::cast_slice(grids));
+            self.write(queue, (buffer, 0), bytemuck::cast_slice(grids));
         }
         let count = dispatches().count() as u32;
         // Without a kernel there is nothing to mark.
@@ -439,7 +475,9 @@ impl Shared {
 
     /// Drops submissions up to `last` from the list: they are finished.
     pub(crate) fn forget(&self, last: u64) {
-        self.queue.lock().unfinished.retain(|&submission, _| submission > last);
+        let mut queue = self.queue.lock();
+        queue.unfinished.retain(|&submission, _| submission > last);
+        queue.finished = queue.finished.max(last);
     }
 }
 
@@ -543,7 +581,7 @@ impl Backend for WgpuBackend {
         let device = &self.shared.device;
         let raw = Stored::of(target)?.range(offset, bytes.len() as u64)?;
         let mut queue = self.shared.queue.lock();
-        device.queue.write_buffer(raw, offset, bytes);
+        self.shared.write(&mut queue, (raw, offset), bytes);
         device.ledger.uploaded.fetch_add(bytes.len() as u64, Relaxed);
         queue.uploaded += bytes.len() as u64;
         if queue.uploaded >= tuning::MOST_PENDING_BYTES {
@@ -562,9 +600,10 @@ impl Backend for WgpuBackend {
         }
         let mut encoder = device.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let block = self.shared.take_readback(bytes)?;
-        copy_out(&mut encoder, &wanted, &block)?;
         let (last, index) = {
-            let queue = self.shared.queue.lock();
+            let mut queue = self.shared.queue.lock();
+            queue.encode_uploads(&mut encoder);
+            copy_out(&mut encoder, &wanted, &block)?;
             (queue.last, device.queue.submit([encoder.finish()]))
         };
         let landed = Arc::default();

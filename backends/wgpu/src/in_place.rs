@@ -50,7 +50,7 @@ pub(crate) trait Sharing: Send + Sync {
 }
 
 /// Where `bytes` bytes from `offset` on begin, if they are the memory's own.
-fn at(memory: &dyn Memory, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
+pub(crate) fn at(memory: &dyn Memory, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
     let end = offset.checked_add(bytes)?;
     let offset = usize::try_from(offset).ok().filter(|_| end <= memory.bytes() as u64)?;
     // SAFETY: the offset lies in this memory.

@@ -32,6 +32,7 @@ mod registry;
 pub mod selftest;
 mod staging;
 mod tuning;
+mod uploads;
 mod vulkan;
 
 #[cfg(test)]

@@ -186,6 +186,12 @@ pub(crate) const MOST_PENDING_SLOTS: usize = 64;
 /// Uploaded bytes that wait for a submission before they are submitted by themselves, for the same reason.
 pub(crate) const MOST_PENDING_BYTES: u64 = 256 << 20;
 
+/// Bytes of the ring through which small uploads go, and most bytes of one: a reply's token takes some kilobytes, a mask over 248
+/// thousand tokens 31 of them.
+pub(crate) const RING_BYTES: u64 = 1 << 20;
+/// See [`RING_BYTES`].
+pub(crate) const MOST_SMALL_BYTES: u64 = 64 << 10;
+
 /// How long the end of work is waited for awake: longer than a layer takes that misses. On an H200 a readback of the shortest
 /// work takes 29 us awake and 53 us asleep.
 pub(crate) const AWAKE: Duration = Duration::from_micros(500);

@@ -17,3 +17,4 @@ mod slot_writes;
 mod timing;
 mod top;
 mod units;
+mod uploads;
