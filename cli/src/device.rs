@@ -287,6 +287,7 @@ pub(crate) mod tests {
             api: "vulkan",
             working_set: None,
             own_memory: kind == DeviceKind::Hardware,
+            in_place: false,
             binding_arrays: true,
             immediate_bytes: 128,
             workgroup_bytes: 32768,

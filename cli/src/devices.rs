@@ -88,6 +88,7 @@ impl List {
             let mut json = facts_json(&adapter.device);
             json["api"] = json!(adapter.api);
             json["own_memory"] = json!(adapter.own_memory);
+            json["in_place"] = json!(adapter.in_place);
             json["working_set_bytes"] = json!(adapter.working_set);
             json["binding_arrays"] = json!(adapter.binding_arrays);
             json["pipeline_cache"] = json!(adapter.cache_name.is_some());
@@ -212,6 +213,7 @@ fn uses(adapter: &AdapterFacts) -> String {
         ("immediates", adapter.lacks.is_none()),
         ("binding arrays", adapter.binding_arrays),
         ("pipeline cache", adapter.cache_name.is_some()),
+        ("slots written in place", adapter.in_place),
     ];
     let used: Vec<&str> = features.into_iter().filter_map(|(name, has)| has.then_some(name)).collect();
     if used.is_empty() { "nothing".to_string() } else { used.join(", ") }

@@ -27,6 +27,8 @@ pub struct AdapterFacts {
     pub api: &'static str,
     /// Whether its memory is its own, not the processor's.
     pub own_memory: bool,
+    /// Whether it shows the processor its memory, so that records are written where they stay.
+    pub in_place: bool,
     /// Bytes that its driver recommends to use at most, where it says: Metal.
     pub working_set: Option<u64>,
     /// Whether all chunks of a pool can be bound at once.
@@ -129,9 +131,14 @@ fn facts(adapter: &wgpu::Adapter) -> AdapterFacts {
     });
     let immediate_bytes = if features.contains(Features::IMMEDIATES) { limits.max_immediate_size } else { 0 };
     let short = immediate_bytes < IMMEDIATE_BYTES;
+    // Metal's own word; how records get into slots elsewhere is asked separately.
+    let unified = cfg!(target_vendor = "apple")
+        && info.backend == wgpu::Backend::Metal
+        && info.device_type == wgpu::DeviceType::IntegratedGpu;
     AdapterFacts {
         api: info.backend.to_str(),
         own_memory: !matches!(info.device_type, wgpu::DeviceType::Cpu | wgpu::DeviceType::IntegratedGpu),
+        in_place: unified || shown(adapter),
         working_set: working_set(adapter),
         binding_arrays: features.contains(BUFFER_ARRAYS),
         immediate_bytes,
@@ -150,10 +157,7 @@ fn facts(adapter: &wgpu::Adapter) -> AdapterFacts {
             },
             max_buffer_bytes: limits.max_buffer_size,
             max_binding_bytes: limits.max_storage_buffer_binding_size,
-            // Elsewhere records go through staging buffers: see `backend.rs`.
-            unified: cfg!(target_vendor = "apple")
-                && info.backend == wgpu::Backend::Metal
-                && info.device_type == wgpu::DeviceType::IntegratedGpu,
+            unified,
             subgroup: (info.subgroup_min_size, info.subgroup_max_size),
             f16: features.contains(Features::SHADER_F16),
             matrix_tiles: tiles.map(|tile| (tile.m_size, tile.n_size, tile.k_size)).collect(),
@@ -164,6 +168,15 @@ fn facts(adapter: &wgpu::Adapter) -> AdapterFacts {
 
 #[cfg(target_vendor = "apple")]
 use crate::apple::working_set;
+
+#[cfg(not(target_vendor = "apple"))]
+use crate::mapped::shown;
+
+/// Metal says it by being unified.
+#[cfg(target_vendor = "apple")]
+fn shown(_: &wgpu::Adapter) -> bool {
+    false
+}
 
 /// Nobody says so but Metal.
 #[cfg(not(target_vendor = "apple"))]
@@ -193,6 +206,7 @@ mod tests {
             },
             api: "vulkan",
             own_memory,
+            in_place: false,
             working_set: None,
             binding_arrays: false,
             immediate_bytes: 0,

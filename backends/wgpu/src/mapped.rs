@@ -38,6 +38,23 @@ fn kind(types: &[vk::MemoryType], heaps: &[vk::MemoryHeap], allowed: u32) -> Opt
     (0..).zip(types).find(|(index, ty)| fits(*index, ty)).map(|(index, _)| index)
 }
 
+/// Whether an adapter shows the processor its memory.
+pub(crate) fn shown(adapter: &wgpu::Adapter) -> bool {
+    // SAFETY: the adapter is asked for numbers, and nothing of it is kept.
+    let Some(hal) = (unsafe { adapter.as_hal::<Vulkan>() }) else { return false };
+    let properties = memory(hal.shared_instance(), hal.raw_physical_device());
+    kind(properties.memory_types_as_slice(), properties.memory_heaps_as_slice(), !0).is_some()
+}
+
+/// What an instance says of the memory of one of its devices.
+fn memory(
+    instance: &wgpu::hal::vulkan::InstanceShared,
+    device: vk::PhysicalDevice,
+) -> vk::PhysicalDeviceMemoryProperties {
+    // SAFETY: the device is this instance's.
+    unsafe { instance.raw_instance().get_physical_device_memory_properties(device) }
+}
+
 /// Memory of a device, mapped as long as it lives.
 struct DeviceMemory {
     start: NonNull<u8>,
@@ -112,10 +129,7 @@ fn make(hal: &wgpu::hal::vulkan::Device, bytes: u64) -> Option<Made> {
     let mut unfinished = Unfinished { device, buffer, memory: vk::DeviceMemory::null() };
     // SAFETY: the buffer is the device's.
     let needs = unsafe { device.get_buffer_memory_requirements(buffer) };
-    // SAFETY: the physical device is that of this instance.
-    let properties = unsafe {
-        hal.shared_instance().raw_instance().get_physical_device_memory_properties(hal.raw_physical_device())
-    };
+    let properties = memory(hal.shared_instance(), hal.raw_physical_device());
     let kind = kind(properties.memory_types_as_slice(), properties.memory_heaps_as_slice(), needs.memory_type_bits)?;
     let wanted = vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(kind);
     // SAFETY: the type is one that the buffer takes.
