@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 use ss_memory::{Machine, pressure, reclaimable_bytes, system_release};
 use ss_model::Cancel;
@@ -70,11 +70,11 @@ struct Reserved {
 
 impl Reserved {
     fn new(path: &Path) -> Result<Self> {
-        let file = OpenOptions::new().write(true).create_new(true).open(path).with_context(|| {
-            format!(
-                "`--out`: {} cannot be made; a report writes over nothing, so name a new file in a folder",
-                path.display()
-            )
+        let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                anyhow!("`--out`: {} exists, and a report writes over nothing; name another file", path.display())
+            }
+            _ => anyhow!("`--out`: {} cannot be made ({error}); name a file in a folder that exists", path.display()),
         })?;
         Ok(Reserved { path: path.to_owned(), file: Some(file) })
     }

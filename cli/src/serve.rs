@@ -211,6 +211,7 @@ async fn signals(stop: watch::Sender<Stop>, app: Arc<App>) {
     tracing::info!("ending: what runs may go on for a while; a second signal ends it at once");
     let _ = stop.send(Stop::Draining);
     signal().await;
+    tracing::warn!(requests = app.unanswered(), "ended by a second signal: what ran or waited is broken off");
     let _ = stop.send(Stop::Now);
     // Streams get a moment to say so.
     tokio::time::sleep(LAST_PASS).await;

@@ -150,6 +150,11 @@ impl App {
         [own.as_str(), bare, latest.as_str()].into_iter().chain(aliases).any(|known| known.eq_ignore_ascii_case(name))
     }
 
+    /// Requests that wait for their reply, or for the rest of it.
+    pub fn unanswered(&self) -> usize {
+        self.core().map_or(0, |core| core.hub.waiting() + usize::from(core.hub.is_busy()))
+    }
+
     /// Refuses a name that is not this model's.
     ///
     /// # Errors
@@ -160,7 +165,12 @@ impl App {
             Some(name) if self.answers_to(name) => Ok(()),
             Some(name) => {
                 let name: String = name.chars().take(100).collect();
-                let message = format!("there is no model `{name}` here: this server has `{}`", self.settings.model);
+                let others = self.settings.aliases.iter().map(|alias| format!(", also called `{alias}`"));
+                let message = format!(
+                    "there is no model `{name}` here: this server has `{}`{}; ask for it, or start the server with --alias NAME",
+                    self.settings.model,
+                    others.collect::<String>()
+                );
                 Err(match family {
                     Family::Anthropic => Refusal::new(Code::NotFound, message),
                     _ => Refusal::field("model", message),

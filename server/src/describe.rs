@@ -4,7 +4,7 @@
 use std::time::UNIX_EPOCH;
 
 use serde_json::Value;
-use ss_checkpoint::Checkpoint;
+use ss_checkpoint::{Checkpoint, Dtype, TensorInfo};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::engine::Facts;
@@ -42,9 +42,13 @@ fn parameters(checkpoint: &Checkpoint) -> String {
         return "176B".to_owned();
     }
     let bits = checkpoint.config()["quantization"]["bits"].as_u64().unwrap_or(16).max(1);
-    let bytes: u64 =
-        checkpoint.files().iter().filter_map(|file| std::fs::metadata(file.path()).ok()).map(|m| m.len()).sum();
-    let count = bytes * 8 / bits;
+    let weights = |(name, tensor): (&str, &TensorInfo)| match tensor.dtype {
+        // Codes lie in words; what belongs to them is no weight of its own.
+        Dtype::U32 => tensor.shape.iter().product::<u64>() * 32 / bits,
+        _ if name.ends_with(".scales") || name.ends_with(".biases") => 0,
+        _ => tensor.shape.iter().product(),
+    };
+    let count: u64 = checkpoint.tensors().map(weights).sum();
     match count {
         1_000_000_000.. => format!("{}B", count / 1_000_000_000),
         1_000_000.. => format!("{}M", count / 1_000_000),

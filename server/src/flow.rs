@@ -13,7 +13,7 @@ use crate::app::seconds;
 use crate::engine::{Ended, Outcome, Piece, Token};
 use crate::http::answer::Answer;
 use crate::http::route::Call;
-use crate::http::stream::{Frames, NDJSON, Writer, late};
+use crate::http::stream::{Frames, NDJSON, Writer};
 use crate::hub::{Note, Reader, Tag, Ticket};
 use crate::prepare::prepare;
 use crate::refusal::{Code, Refusal};
@@ -168,7 +168,7 @@ async fn next_in_time(ticket: &mut Ticket) -> Result<Note, Refusal> {
         None => ticket.next().await.ok_or_else(ended),
         Some(deadline) => tokio::select! {
             note = ticket.next() => note.ok_or_else(ended),
-            () = sleep_until(Instant::from_std(deadline)) => Err(late()),
+            () = sleep_until(Instant::from_std(deadline)) => Err(ticket.late()),
         },
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -110,14 +110,19 @@ struct Line {
     notes: mpsc::UnboundedSender<Note>,
     reader: Reader,
     unread: Arc<AtomicUsize>,
-    /// Whether the client took less than was written.
-    slow: Arc<AtomicBool>,
+    /// Why the reply was broken off, if not because its client left.
+    why: Arc<Mutex<Option<Refusal>>>,
 }
 
 impl Line {
     fn say(&self, note: Note) {
         // A ticket that is gone has cancelled the reply.
         let _ = self.notes.send(note);
+    }
+
+    /// Why the reply was broken off.
+    fn broken_off(&self) -> Refusal {
+        self.why.lock().take().unwrap_or_else(|| Refusal::new(Code::Cancelled, "the client went away"))
     }
 }
 
@@ -128,6 +133,7 @@ pub struct Ticket {
     cancel: Cancel,
     notes: mpsc::UnboundedReceiver<Note>,
     unread: Arc<AtomicUsize>,
+    why: Arc<Mutex<Option<Refusal>>>,
     deadline: Option<Instant>,
     /// What was told and put back.
     back: Option<Note>,
@@ -161,13 +167,14 @@ impl Hub {
     pub fn submit(self: &Arc<Self>, tag: Tag, job: Job, reader: Reader) -> Result<Ticket, Refusal> {
         let (sender, notes) = mpsc::unbounded_channel();
         let line =
-            Line { cancel: Cancel::default(), notes: sender, reader, unread: Arc::default(), slow: Arc::default() };
+            Line { cancel: Cancel::default(), notes: sender, reader, unread: Arc::default(), why: Arc::default() };
         let ticket = Ticket {
             hub: self.clone(),
             number: tag.number,
             cancel: line.cancel.clone(),
             notes,
             unread: line.unread.clone(),
+            why: line.why.clone(),
             deadline: self.limits.prefill_wait.map(|wait| Instant::now() + wait),
             back: None,
         };
@@ -261,10 +268,8 @@ impl Hub {
             };
             let made = match made {
                 Ok(outcome) if outcome.ended == Ended::Cancelled && over => Err(stopping()),
-                Ok(outcome) if outcome.ended == Ended::Cancelled && line.slow.load(Ordering::Relaxed) => {
-                    tracing::warn!(request = tag.id, "the client took less than was written: its reply was ended");
-                    Err(Refusal::inference("the reply was not read: the connection is closed"))
-                }
+                // What the client left behind keeps its counts.
+                Ok(outcome) if outcome.ended == Ended::Cancelled && line.why.lock().is_some() => Err(line.broken_off()),
                 other => other,
             };
             if made.as_ref().is_ok_and(|outcome| outcome.ended == Ended::Repeated) {
@@ -296,7 +301,8 @@ impl Hub {
         }
         let unread = line.unread.fetch_add(piece.weight(), Ordering::Relaxed);
         if unread > MOST_UNREAD && line.reader == Reader::Client {
-            line.slow.store(true, Ordering::Relaxed);
+            let why = Refusal::inference("the client took less than was written: the connection is closed");
+            line.why.lock().get_or_insert(why);
             line.cancel.cancel();
         }
         line.say(Note::Piece(piece));
@@ -326,7 +332,8 @@ impl Hub {
         let gone = queue.waiting.remove(at);
         drop(queue);
         if let Some(Waiting { tag, line, .. }) = gone {
-            self.finish(&tag, &line, Err(Refusal::new(Code::Cancelled, "the client went away")));
+            let why = line.broken_off();
+            self.finish(&tag, &line, Err(why));
         }
     }
 }
@@ -339,7 +346,10 @@ fn done_view(tag: &Tag, made: &Result<Outcome, Refusal>, reached: Reached) -> Do
             let written = rate(outcome.output.saturating_sub(1), outcome.decode);
             (outcome.prompt, outcome.output, (rate(outcome.prompt, outcome.prefill), written))
         }
-        Err(_) => (reached.read, reached.written, (0.0, rate(reached.written.saturating_sub(1), reached.writing))),
+        Err(_) => {
+            let written = rate(reached.written.saturating_sub(1), reached.writing);
+            (reached.read, reached.written, (rate(reached.read, reached.reading), written))
+        }
     };
     DoneView {
         id: tag.id.clone(),
@@ -408,6 +418,12 @@ impl Ticket {
             self.unread.fetch_sub(piece.weight(), Ordering::Relaxed);
         }
         std::task::Poll::Ready(note)
+    }
+
+    /// Breaks the reply off whose first token did not come in time.
+    pub fn late(&self) -> Refusal {
+        let message = "no token came within --max-prefill-wait; ask again when less is waiting";
+        self.why.lock().get_or_insert(Refusal::new(Code::PrefillDeadline, message)).clone()
     }
 
     /// When the first token must be there.

@@ -176,6 +176,7 @@ impl RealEngine {
         let view = Arc::new(Mutex::new(EngineView {
             backend: facts.backend.to_owned(),
             device: facts.device.clone(),
+            gpu: facts.kind == ss_backend::DeviceKind::Hardware,
             arithmetic: engine.model.arithmetic().name().to_owned(),
             memory: loaded.memory,
             machine_bytes: loaded.machine_bytes,

@@ -40,6 +40,8 @@ pub struct EngineView {
     pub backend: String,
     /// The device's name.
     pub device: String,
+    /// Whether that is a GPU.
+    pub gpu: bool,
     /// The arithmetic profile.
     pub arithmetic: String,
     /// What is allocated.
@@ -162,6 +164,7 @@ pub struct Totals {
 struct Running {
     view: RunningView,
     since: Instant,
+    began: Option<Instant>,
     first_token: Option<Instant>,
     last_token: Option<Instant>,
 }
@@ -173,6 +176,8 @@ pub struct Reached {
     pub first: Option<Duration>,
     /// Prompt tokens read.
     pub read: u32,
+    /// Time that they took.
+    pub reading: Duration,
     /// Tokens written.
     pub written: u32,
     /// Time from the first of them to the last.
@@ -227,13 +232,16 @@ impl Board {
             max_tokens,
             seconds: 0.0,
         };
-        let running = Running { view, since: Instant::now(), first_token: None, last_token: None };
+        let running = Running { view, since: Instant::now(), began: None, first_token: None, last_token: None };
         self.state.lock().running.insert(number, running);
     }
 
     /// Its turn came.
     pub fn began(&self, number: u64) {
-        self.change(number, |running| running.view.phase = Phase::Reading);
+        self.change(number, |running| {
+            running.view.phase = Phase::Reading;
+            running.began = Some(Instant::now());
+        });
     }
 
     /// So much of its prompt is read.
@@ -266,9 +274,11 @@ impl Board {
     pub fn ended(&self, number: u64, done: impl FnOnce(Reached) -> DoneView) {
         let mut state = self.state.lock();
         let Some(running) = state.running.remove(&number) else { return };
+        let until = running.first_token.unwrap_or_else(Instant::now);
         let view = done(Reached {
             first: running.first_token.map(|first| first - running.since),
             read: running.view.read_tokens as u32,
+            reading: running.began.map_or(Duration::ZERO, |began| until - began),
             written: running.view.output_tokens,
             writing: running.first_token.zip(running.last_token).map_or(Duration::ZERO, |(first, last)| last - first),
         });

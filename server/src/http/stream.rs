@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep};
 use crate::engine::{Outcome, Piece};
 use crate::http::socket::{Busy, Link};
 use crate::hub::{Note, Ticket};
-use crate::refusal::{Code, Refusal};
+use crate::refusal::Refusal;
 
 /// Bytes of frames that go out together at most, but for the last frame.
 const TOGETHER: usize = 64 << 10;
@@ -116,11 +116,11 @@ impl Frames {
 
     /// Says something where nothing comes.
     fn wait(&mut self, context: &mut Context<'_>) {
-        if let Some(deadline) = &mut self.deadline
+        if let (Some(deadline), Some(ticket)) = (&mut self.deadline, &self.ticket)
             && deadline.as_mut().poll(context).is_ready()
         {
-            self.fail(&late());
-            return;
+            let late = ticket.late();
+            return self.fail(&late);
         }
         if self.link.poll_asks(context) {
             self.writer.quiet(&mut self.out);
@@ -147,11 +147,6 @@ impl Stream for Frames {
         }
         if frames.ticket.is_none() { Poll::Ready(None) } else { Poll::Pending }
     }
-}
-
-/// The first token did not come in time.
-pub fn late() -> Refusal {
-    Refusal::new(Code::PrefillDeadline, "no token came within --max-prefill-wait; ask again when less is waiting")
 }
 
 /// Appends a server-sent event.

@@ -623,7 +623,15 @@ fn a_first_token_that_does_not_come_in_time_ends_the_request() {
     let reply = rig.post(CHAT, &streamed());
     assert!(reply.status == 200 && reply.text().contains("prefill_deadline_exceeded"), "{}", reply.text());
     assert!(!reply.text().contains("[DONE]"));
-    cancelled_and_alive(&rig, Duration::from_secs(2));
+    // One that still waits for its turn when its time is over, too.
+    std::thread::scope(|scope| {
+        let both = [(); 2].map(|()| scope.spawn(|| rig.post(CHAT, &hello()).status));
+        assert_eq!(both.map(|reply| reply.join().unwrap()), [503, 503]);
+    });
+    assert!(rig.settles(Duration::from_secs(2)), "a request goes on");
+    let ended: Vec<String> = rig.app.board.done().into_iter().map(|done| done.ended).collect();
+    assert_eq!(ended, ["prefill_deadline_exceeded"; 4], "no client left");
+    assert!(rig.get("/metrics").text().contains("ss_cancelled_total 0\n"));
 }
 
 /// The first signal lets what runs end and takes nothing new; what does not end in time is told why.

@@ -129,12 +129,13 @@ fn model(call: &Call) -> Value {
     })
 }
 
-/// The model with what it holds in memory now; were that not all of `size`, clients would report a share of the CPU.
+/// The model with what it holds in memory now: clients show as the GPU's share of it what `size_vram` is of `size`.
 fn loaded(call: &Call) -> Value {
     let mut model = model(call);
-    let resident: u64 = (call.core.watch)().memory.iter().map(|part| part.bytes).sum();
+    let view = (call.core.watch)();
+    let resident: u64 = view.memory.iter().map(|part| part.bytes).sum();
     model["size"] = json!(resident);
-    model["size_vram"] = json!(resident);
+    model["size_vram"] = json!(if view.gpu { resident } else { 0 });
     model["expires_at"] = json!(rfc3339(call.app.started().checked_add(FOREVER).unwrap_or_else(SystemTime::now)));
     model["context_length"] = json!(call.core.words.facts().window);
     model
