@@ -40,7 +40,11 @@ pub fn report(args: &ReportArgs) -> Result<Exit> {
     // Before anything is run: a report takes minutes.
     let reserved = Reserved::new(&args.out)?;
     let (mut parts, mut worst, mut failed) = (serde_json::Map::new(), Exit::Answered, Vec::new());
-    for (name, flags) in parts_of(args, automatic(&ss_wgpu::adapters()) != Choice::Reference) {
+    let parts_wanted = parts_of(args, automatic(&ss_wgpu::adapters()) != Choice::Reference);
+    if !parts_wanted.iter().any(|(name, _)| *name == "selftest") {
+        terminal::note("selftest: left out, there is no GPU to test; `--adapter NAME` tests one that is software");
+    }
+    for (name, flags) in parts_wanted {
         terminal::note(format_args!("{name}: ss {}", shown(&flags)));
         let Some(part) = Part::run(&flags, LIMIT, &cancel)? else {
             terminal::note("stopped");
