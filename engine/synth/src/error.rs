@@ -53,7 +53,7 @@ pub enum Error {
     },
     /// The disk has no room.
     #[error(
-        "{path}: {:.1} GB would be written, beside {:.1} of holes, and {:.1} are free on that disk; free some, or write fewer layers with `--layers N`",
+        "{path}: {:.3} GB would be written, beside {:.3} of holes, and {:.3} are free on that disk; free some, or write fewer layers with `--layers N`",
         *needed as f64 * 1e-9, *holes as f64 * 1e-9, *free as f64 * 1e-9
     )]
     NoRoom {

@@ -66,7 +66,8 @@ fn a_disk_without_room_is_refused_with_both_figures_and_nothing_is_left() {
     let refused = make(&small(), &dir, WriteOptions { threads: 1, free: Some(1_000_000) }).unwrap_err();
     let Error::NoRoom { needed, free: 1_000_000, .. } = refused else { panic!("{refused}") };
     let text = refused.to_string();
-    assert!(text.contains(&needed.to_string()) && text.contains("1000000 are free"), "{text}");
+    let said = format!("{:.3} GB would be written", needed as f64 * 1e-9);
+    assert!(text.contains(&said) && text.contains("0.001 are free"), "{text}");
     assert!(!dir.exists());
     // The same disk with as much as is needed, which is what is there then.
     make(&small(), &dir, WriteOptions { threads: 1, free: Some(needed) }).unwrap();
