@@ -135,6 +135,14 @@ impl Queue {
         }
     }
 
+    /// The same as commands of their own, if some wait.
+    fn uploads(&mut self, device: &wgpu::Device) -> Option<wgpu::CommandBuffer> {
+        self.ring.as_ref().filter(|ring| ring.is_pending())?;
+        let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        self.encode_uploads(&mut encoder);
+        Some(encoder.finish())
+    }
+
     /// Whether something waits for a submission that is no command.
     pub(crate) fn is_pending(&self) -> bool {
         !self.slots.is_empty() || self.ring.as_ref().is_some_and(Ring::is_pending)
@@ -600,11 +608,12 @@ impl Backend for WgpuBackend {
         }
         let mut encoder = device.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let block = self.shared.take_readback(bytes)?;
+        // What is refused here takes no upload with it.
+        copy_out(&mut encoder, &wanted, &block)?;
         let (last, index) = {
             let mut queue = self.shared.queue.lock();
-            queue.encode_uploads(&mut encoder);
-            copy_out(&mut encoder, &wanted, &block)?;
-            (queue.last, device.queue.submit([encoder.finish()]))
+            let uploads = queue.uploads(&device.raw);
+            (queue.last, device.queue.submit(uploads.into_iter().chain([encoder.finish()])))
         };
         let landed = Arc::default();
         map(&block, bytes, &landed);

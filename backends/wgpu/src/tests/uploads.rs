@@ -42,6 +42,17 @@ fn uploads_of_all_sizes_to_one_buffer_come_in_their_order() {
 }
 
 #[test]
+fn an_upload_outlives_a_readback_that_is_refused() {
+    for open in [in_place, in_own_memory, staged] {
+        let device = open(None);
+        let buffer = device.alloc("numbers", BYTES).unwrap();
+        device.upload(&buffer, 0, &[7; 64]).unwrap();
+        assert!(device.read(&buffer, BYTES, &mut [0; 4]).is_err(), "past the end");
+        assert_eq!(contents(&device, &buffer)[..64], [7; 64]);
+    }
+}
+
+#[test]
 fn work_sees_what_was_uploaded_before_it_and_not_what_comes_after() {
     for open in [in_place, in_own_memory, staged] {
         let device = open(None);
