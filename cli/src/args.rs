@@ -10,7 +10,7 @@ use ss_backend::Arithmetic;
 use ss_checkpoint::IoMode;
 use ss_replay::{MOST_RECORD_BYTES, Policy};
 use ss_server::Thinking;
-use ss_stream::{Lane, LaneCounts, LookaheadOptions, PoolSize, RamSize};
+use ss_stream::{Lane, LaneCounts, PoolSize, RamSize};
 use ss_synth::{NgramRows, Source};
 
 use crate::values;
@@ -303,9 +303,10 @@ pub struct AheadArgs {
     /// for, where `ss run` calls it a hit
     #[arg(long, value_parser = BoolishValueParser::new())]
     pub lookahead: bool,
-    /// How far above a layer's last choice an expert must be expected to be read early, in logits
-    #[arg(long, value_name = "X", default_value_t = LookaheadOptions::default().margin, value_parser = values::margin)]
-    pub lookahead_margin: f32,
+    /// How far above a layer's last choice an expert must be expected to be read early, in logits; without it 0.062 with
+    /// `--lookahead-always`, else -1, since what is left out is learned then
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = values::margin)]
+    pub lookahead_margin: Option<f32>,
     /// Read early whatever is expected, whether its read is worth its time or not, as `ss run --lookahead-always` does
     #[arg(long, value_parser = BoolishValueParser::new())]
     pub lookahead_always: bool,
@@ -558,9 +559,10 @@ pub struct LoadArgs {
     /// without it such reads are left out, by how long reads take and how often forecasts came true
     #[arg(long, value_parser = BoolishValueParser::new())]
     pub lookahead_always: bool,
-    /// How far above a layer's last choice an expert must be expected to be read early, in logits
-    #[arg(long, value_name = "X", default_value_t = LookaheadOptions::default().margin, value_parser = values::margin)]
-    pub lookahead_margin: f32,
+    /// How far above a layer's last choice an expert must be expected to be read early, in logits; without it 0.062 with
+    /// `--lookahead-always`, else -1, since what is left out is learned then
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = values::margin)]
+    pub lookahead_margin: Option<f32>,
     /// Megabytes of n-gram rows kept in memory
     #[arg(long, value_name = "MB", default_value_t = ROW_CACHE_MB, value_parser = values::whole)]
     pub ngram_cache_mb: u64,
@@ -629,10 +631,10 @@ pub struct DeviceArgs {
     /// always copies them there
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
     pub slot_writes: SlotWriting,
-    /// Keep the GPU from slowing down while a reply waits for records, by a little work now and then; where reads are quick it
-    /// costs more than it gains
+    /// Let the GPU slow down while a reply waits for records; without it a little work now and then keeps it awake where reads
+    /// take long
     #[arg(long, value_parser = BoolishValueParser::new())]
-    pub keep_awake: bool,
+    pub no_keep_awake: bool,
     /// Threads of the reference backend; 0 takes one for each core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=MOST_THREADS))]
     pub threads: u16,

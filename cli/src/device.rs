@@ -111,7 +111,7 @@ impl Device {
                 Self::reference(args)
             }
             Choice::Adapter(choice) => {
-                let DeviceArgs { matrix_units, keep_awake, kernels, slot_writes, .. } = *args;
+                let DeviceArgs { matrix_units, no_keep_awake, kernels, slot_writes, .. } = *args;
                 Self::adapter(
                     &adapters,
                     Opening {
@@ -119,7 +119,7 @@ impl Device {
                         timing,
                         matrix_units,
                         asked_units: matrix_units,
-                        keep_awake,
+                        keep_awake: !no_keep_awake,
                         kernels,
                         slot_writes,
                     },
@@ -157,7 +157,7 @@ impl Device {
             MatrixUnits::Auto => adapter.device.kind == DeviceKind::Hardware,
             MatrixUnits::Off => false,
         };
-        options.keep_awake = keep_awake;
+        options.keep_awake = keep_awake && adapter.device.kind == DeviceKind::Hardware;
         options.slot_writes = match slot_writes {
             SlotWriting::Auto => SlotWrites::InPlace,
             SlotWriting::Staged => SlotWrites::Staged,
@@ -303,7 +303,7 @@ pub(crate) mod tests {
             backend,
             adapter,
             matrix_units,
-            keep_awake: false,
+            no_keep_awake: false,
             kernels: KernelLanguage::Auto,
             slot_writes: SlotWriting::Auto,
             threads: 0,

@@ -29,7 +29,8 @@ impl Ahead {
     /// When the disk is none, or a pool none for its model.
     pub fn new(args: &AheadArgs, grid: &Grid<'_>) -> Result<Self> {
         let pace = pace(args, grid.trace.shape.record_bytes)?;
-        let (margin, weigh) = (args.lookahead_margin, !args.lookahead_always);
+        let weigh = !args.lookahead_always;
+        let margin = args.lookahead_margin.unwrap_or(LookaheadOptions::usual_margin(weigh));
         let lookahead = LookaheadOptions { margin, weigh, ..LookaheadOptions::default() };
         let one =
             |policy, slots, told: &mut dyn FnMut(u64, u64)| compare(grid.trace, policy, slots, (pace, lookahead), told);

@@ -9,7 +9,9 @@ use ss_checkpoint::{Checkpoint, OpenOptions};
 use ss_generate::{Engine, Words};
 use ss_memory::Machine;
 use ss_model::{Model, ModelOptions, PassMutation, read_group_bytes, trunk_bytes, workspace_bytes};
-use ss_stream::{DiskPace, LaneCounts, MirrorOptions, PoolGeometry, PoolSize, RamOptions, StoreOptions};
+use ss_stream::{
+    DiskPace, LaneCounts, LookaheadOptions, MirrorOptions, PoolGeometry, PoolSize, RamOptions, StoreOptions,
+};
 
 use crate::args::{BenchArgs, LoadArgs, TierArgs};
 use crate::device::{Device, Timing};
@@ -207,7 +209,8 @@ impl<'a> Source<'a> {
         (store.ram, store.mirror, store.pace) = (self.tiers.ram, self.tiers.mirror(), self.tiers.pace);
         store.lookahead.on = !self.args.no_lookahead;
         store.lookahead.weigh = !self.args.lookahead_always;
-        store.lookahead.margin = self.args.lookahead_margin;
+        store.lookahead.margin =
+            self.args.lookahead_margin.unwrap_or(LookaheadOptions::usual_margin(store.lookahead.weigh));
         let (arithmetic, read_group) = (self.args.arithmetic, self.read_group);
         let options = ModelOptions { store, arithmetic, read_group, mutation: PassMutation::None };
         let (backend, checkpoint) = (self.device.backend.clone(), self.checkpoint.clone());

@@ -18,7 +18,7 @@ const REPETITION: RangeInclusive<f32> = 0.5..=2.0;
 const BIAS: RangeInclusive<f32> = -100.0..=100.0;
 
 /// How far above the last choice a forecast may be asked to be.
-const MARGIN: RangeInclusive<f32> = 0.0..=100.0;
+const MARGIN: RangeInclusive<f32> = -100.0..=100.0;
 
 /// Shortest time that is one: a nanosecond.
 const LEAST_US: f64 = 1e-3;
@@ -30,7 +30,7 @@ const MOST_US: f64 = 1e6;
 /// # Errors
 /// What was expected.
 pub fn margin(text: &str) -> Result<f32, String> {
-    number(text, MARGIN, "a number from 0 to 100")
+    number(text, MARGIN, "a number from -100 to 100")
 }
 
 /// An arithmetic profile.

@@ -41,10 +41,12 @@ pub(crate) struct Lookups {
 
 /// Where forecasts leave what they expect, a layer at a time (engine.md 5.6).
 pub(crate) struct Forecasts {
-    /// `[rows, choices]` u32 each: experts.
+    /// `[rows, width]` u32 each: experts.
     pub choices: Vec<Buffer>,
-    /// `[rows, choices]` F32 each: their softmax.
+    /// `[rows, width]` F32 each: their softmax.
     pub weights: Vec<Buffer>,
+    /// Experts that are expected of a row: more than it chooses, since what is close to being chosen often is.
+    pub width: u32,
     /// `[rows, experts]` F32.
     pub logits: Buffer,
     /// `[rows, hidden]` F32: what the router of the layer ahead reads.
@@ -53,15 +55,20 @@ pub(crate) struct Forecasts {
     pub inject: Buffer,
 }
 
+/// Experts that a forecast lists of a row, where there are so many: what kernels have room for.
+const FORECAST_WIDTH: u32 = 16;
+
 impl Forecasts {
     fn new(backend: &dyn Backend, g: &Geometry) -> Result<Self> {
         let alloc = |what: &str, width: u32| backend.alloc(what, 4 * u64::from(Lookups::MOST_ROWS * width));
+        let width = g.choices.max(FORECAST_WIDTH).min(g.experts);
         let layers = |what: &'static str| -> Result<Vec<Buffer>> {
-            Ok(g.layers.iter().map(|_| alloc(what, g.choices)).collect::<std::result::Result<_, _>>()?)
+            Ok(g.layers.iter().map(|_| alloc(what, width)).collect::<std::result::Result<_, _>>()?)
         };
         Ok(Forecasts {
             choices: layers("forecast choices")?,
             weights: layers("forecast weights")?,
+            width,
             logits: alloc("forecast logits", g.experts)?,
             u: alloc("forecast u", g.hidden)?,
             inject: alloc("forecast inject", g.streams)?,
@@ -101,6 +108,11 @@ impl Lookups {
     /// Where forecasts go, while somebody wants to know them or routers miss often enough for them to be worth their time.
     pub fn forecasts(&self, told: bool) -> Option<&Forecasts> {
         self.forecasts.as_ref().filter(|_| told || self.span.misses())
+    }
+
+    /// Experts that a forecast lists of a row.
+    pub fn forecast_width(&self) -> u32 {
+        self.forecasts.as_ref().map_or(0, |forecasts| forecasts.width)
     }
 
     /// Where the forecast for a layer lies, once one was made: choices and weights.

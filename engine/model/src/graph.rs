@@ -11,7 +11,7 @@ use ss_backend::{Arithmetic, Backend, Buffer, Recorder, Rows, Scope, Stage};
 use ss_checkpoint::Geometry;
 use ss_stream::ExpertCache;
 
-use crate::drive::Drive;
+use crate::drive::{Drive, Lookups};
 use crate::ride::Mark;
 use crate::rows::RowRing;
 use crate::shapes::Shapes;
@@ -161,16 +161,20 @@ impl Run<'_> {
 
     /// What the layer ahead would choose if its attention added nothing (engine.md 5.6), where somebody wants to know.
     fn forecast(&mut self, layer: u32, scope: Scope, w: &Layer) -> Option<u32> {
-        let Drive::Listed(lookups) = &self.drive else { return None };
-        let forecasts = lookups.forecasts(self.tracer.listens());
+        let (lookups, wanted) = match &self.drive {
+            Drive::Listed(lookups) => (&**lookups, self.tracer.listens()),
+            Drive::Dry(lookups) if self.rows.count <= Lookups::MOST_ROWS => (*lookups, true),
+            Drive::Dry(_) | Drive::ByLayer => return None,
+        };
+        let forecasts = lookups.forecasts(wanted);
         let (Some(forecasts), Some([experts, weights])) = (forecasts, lookups.forecast_of(layer)) else { return None };
-        let (u, logits) = (forecasts.u.clone(), forecasts.logits.clone());
+        let (u, logits, width) = (forecasts.u.clone(), forecasts.logits.clone(), forecasts.width);
         let (experts, weights) = (experts.clone(), weights.clone());
         let to = (u.clone(), forecasts.inject.clone());
         self.read_streams_for(scope, Stage::Forecast, &w.mlp_hc, to);
         self.rec.route(Route {
             rows: self.rows,
-            choices: self.geometry.choices,
+            choices: width,
             u,
             weight: w.moe.router.clone(),
             logits,

@@ -154,11 +154,12 @@ impl Rider<'_> {
     /// Encodes from a place as far as the span goes, with a cut where n-gram rows are needed, and what is read behind it.
     pub fn stretch(&self, listing: &Listing, from: Here, ends: &[Wanted]) -> Result<Stretch> {
         let ahead = listing.marks.get(from.mark..).unwrap_or_default();
-        let (until, last) = match ahead.get(self.lookups.span.routers() - 1) {
-            // What is left behind the last router is too little for a submission of its own.
-            Some(mark) if from.mark + self.lookups.span.routers() < listing.marks.len() => {
-                (Here { op: mark.after, mark: from.mark + self.lookups.span.routers() }, false)
-            }
+        let routers = self.lookups.span.routers();
+        // What is left behind the last router is too little for a submission of its own, unless that is likely to miss: then it
+        // is encoded while the router runs, and not skipped first.
+        let most = listing.marks.len().saturating_sub(usize::from(routers > 1));
+        let (until, last) = match ahead.get(routers - 1) {
+            Some(mark) if from.mark + routers <= most => (Here { op: mark.after, mark: from.mark + routers }, false),
             _ => (Here { op: listing.end(), mark: listing.marks.len() }, true),
         };
         let marks = listing.marks.get(from.mark..until.mark).unwrap_or_default();
@@ -184,7 +185,7 @@ impl Rider<'_> {
 
     /// What a router's forecast left: experts, then their weights.
     fn forecast_of(&self, mark: &Mark) -> Vec<Wanted> {
-        let bytes = 4 * self.of_layer() as u64;
+        let bytes = (WORD * self.of_forecast()) as u64;
         let buffers = mark.forecast.and_then(|layer| self.lookups.forecast_of(layer));
         let wanted = |source: &Buffer| Wanted { source: source.clone(), offset: 0, bytes };
         buffers.into_iter().flatten().map(wanted).collect()
@@ -223,7 +224,7 @@ impl Rider<'_> {
         let mut forecasts = Vec::new();
         for layer in marks.iter().filter_map(|mark| mark.forecast) {
             let (forecast, rest) =
-                tail.split_at_checked(2 * self.of_layer()).ok_or(Error::Request("a short readback"))?;
+                tail.split_at_checked(2 * self.of_forecast()).ok_or(Error::Request("a short readback"))?;
             forecasts.push((layer, forecast));
             tail = rest;
         }
@@ -280,8 +281,12 @@ impl Rider<'_> {
                 let choices = control.choices(mark.layer, self.geometry.experts)?;
                 self.tracer.tell(mark.layer, choices, bytemuck::cast_slice(weights));
                 if let Some((layer, forecast)) = forecasts.iter().find(|(layer, _)| mark.forecast == Some(*layer)) {
-                    let (experts, weights) = forecast.split_at(self.of_layer());
-                    self.tracer.foretell(*layer, experts, bytemuck::cast_slice(weights));
+                    // As many as a row chooses.
+                    let (choices, width) = (self.geometry.choices as usize, self.lookups.forecast_width() as usize);
+                    let cut = |all: &[u32]| all.chunks_exact(width).flat_map(|row| &row[..choices]).copied().collect();
+                    let (experts, weights) = forecast.split_at(self.of_forecast());
+                    let (experts, weights): (Vec<u32>, Vec<u32>) = (cut(experts), cut(weights));
+                    self.tracer.foretell(*layer, &experts, bytemuck::cast_slice(&weights));
                 }
             }
             tail = rest;
@@ -291,13 +296,13 @@ impl Rider<'_> {
 
     /// The experts of a forecast, those of several rows together.
     fn candidates(&self, forecast: &[u32]) -> Vec<Candidate> {
-        let choices = self.geometry.choices as usize;
-        let (experts, weights) = forecast.split_at(self.of_layer());
-        let rows = experts.chunks_exact(choices).zip(weights.chunks_exact(choices));
+        let (choices, width) = (self.geometry.choices as usize, self.lookups.forecast_width() as usize);
+        let (experts, weights) = forecast.split_at(self.of_forecast());
+        let rows = experts.chunks_exact(width).zip(weights.chunks_exact(width));
         rows.flat_map(|(experts, weights)| {
             let weight = |bits: u32| f32::from_bits(bits);
-            // The softmax of the choices keeps the differences of their logits.
-            let last = weights.last().copied().map_or(1.0, weight);
+            // The softmax keeps the differences of logits; what is expected behind the last choice lies below it.
+            let last = weights.get(choices - 1).copied().map_or(1.0, weight);
             experts
                 .iter()
                 .zip(weights)
@@ -305,6 +310,11 @@ impl Rider<'_> {
         })
         .filter(|candidate| candidate.expert < self.geometry.experts)
         .collect()
+    }
+
+    /// Experts of a forecast.
+    fn of_forecast(&self) -> usize {
+        (self.rows.count * self.lookups.forecast_width()) as usize
     }
 
     fn of_layer(&self) -> usize {

@@ -385,7 +385,7 @@ impl<'t> Replay<'t> {
                 continue;
             }
             self.foresight.expect(id, margin);
-            if self.lookahead.weigh && !self.foresight.is_worth(margin, waiting) {
+            if self.lookahead.weigh && !self.foresight.is_worth(margin, waiting, self.lookahead.lanes.into()) {
                 continue;
             }
             if self.tickets.open(id, &mut self.table).is_some() {

@@ -7,14 +7,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ss_backend::{Backend, Pool, SlotWriter};
 use ss_checkpoint::{Checkpoint, ExpertFiles, Piece, check_record};
 
 use crate::foresight::Foresight;
 use crate::lanes::{Beside, Read};
-use crate::lookahead::{Demand, Early, Job, Lookahead};
+use crate::lookahead::{Demand, Early, Job, Lookahead, PIECE_LANES};
 use crate::ram::RamRecords;
 use crate::tickets::Tickets;
 use crate::way::{Bounces, Goal, Way};
@@ -114,9 +114,10 @@ impl ExpertCache {
         let policy = Box::new(Clock::new(options.slots as usize));
         let source = options.source.unwrap_or_else(|| checkpoint.clone());
         let lookahead = options.lookahead.within(options.slots as usize);
-        let lanes_ahead = Lanes::new(LaneCounts::new(lookahead.lanes, lookahead.lanes)?);
+        let pieces = Lanes::new(LaneCounts::new(PIECE_LANES, PIECE_LANES)?);
+        let records = LaneCounts::new(lookahead.lanes, lookahead.lanes)?.of(Lane::Bulk);
         let bounces = Bounces::default();
-        let early = Early { source: source.clone(), ram: ram.clone(), pieces: lanes_ahead, bounces: bounces.clone() };
+        let early = Early { source: source.clone(), ram: ram.clone(), records, pieces, bounces: bounces.clone() };
         Ok(ExpertCache {
             table: SlotTable::new(layers, geometry.experts, options.slots, policy),
             ahead: Lookahead::new(checkpoint.clone(), early),
@@ -240,7 +241,7 @@ impl ExpertCache {
                 continue;
             }
             self.foresight.expect(id, margin);
-            if self.lookahead.weigh && !self.foresight.is_worth(margin, waiting) {
+            if self.lookahead.weigh && !self.foresight.is_worth(margin, waiting, self.lookahead.lanes.into()) {
                 continue;
             }
             let Some(slot) = self.tickets.open(id, &mut self.table) else { continue };
@@ -326,14 +327,11 @@ impl ExpertCache {
         let slots = self.handed_out(claim.slots.clone(), &claim.misses);
         let (mut late, ready): (Vec<_>, Vec<_>) = (wanted.iter().copied().zip(slots))
             .partition(|(expert, _)| claim.misses.iter().any(|miss| miss.id.expert == *expert));
-        let idle = ready.is_empty() || (late.is_empty() && joined.is_empty());
-        if idle {
+        if ready.is_empty() || (late.is_empty() && joined.is_empty()) {
             late.extend(&ready);
-        }
-        if claim.misses.is_empty() && !idle {
-            self.held_by(&claim, || Ok(early(&ready)?))?;
+            self.fill(&claim, lane, demand, || Ok(()))?;
         } else {
-            self.fill(&claim, lane, demand, || if idle { Ok(()) } else { Ok(early(&ready)?) })?;
+            self.fill(&claim, lane, demand, || Ok(early(&ready)?))?;
         }
         self.join(layer, &joined);
         if !joined.is_empty() {
@@ -358,23 +356,12 @@ impl ExpertCache {
                 continue;
             }
             let started = Instant::now();
-            let _awake = self.backend.keep_awake();
+            let _awake = self.foresight.are_long(1).then(|| self.backend.keep_awake());
             let well = self.ahead.join(id);
             self.counters.waited += started.elapsed();
             self.rests_since = Some(Instant::now());
             self.tickets.joined(id, well, &mut self.table);
         }
-    }
-
-    /// Publishes a claim without misses, having done something that needs its slots held.
-    fn held_by(&mut self, claim: &Claim, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.counters.hits += claim.slots.len() as u64;
-        if let Err(error) = work() {
-            self.table.abandon(claim);
-            return Err(error);
-        }
-        self.held.extend_from_slice(&claim.slots);
-        Ok(())
     }
 
     /// Holds back reads that nobody waits for, if a claim has something to read.
@@ -394,28 +381,47 @@ impl ExpertCache {
         self.counters.hits += claim.slots.len() as u64 - misses;
         self.counters.misses += misses;
         self.counters.evictions += claim.misses.iter().filter(|miss| miss.evicted).count() as u64;
-        if misses > 0 {
-            let started = Instant::now();
-            let _awake = (lane == Lane::Demand).then(|| self.backend.keep_awake());
-            let beside = Beside { begun: move || drop(demand), caller: beside };
-            let brought = self.bring(&self.pool, &claim.misses, lane, beside);
-            self.counters.waited += started.elapsed();
-            if lane == Lane::Demand {
-                self.foresight.read(misses, started.elapsed());
-                self.rests_since = Some(Instant::now());
+        match self.read(claim, lane, demand, beside) {
+            Ok(bytes) => self.counters.bytes_read += bytes,
+            Err(error) => {
+                self.table.abandon(claim);
+                return Err(error);
             }
-            match brought {
-                Ok(bytes) => self.counters.bytes_read += bytes,
-                Err(error) => {
-                    self.table.abandon(claim);
-                    return Err(error);
-                }
-            }
-            self.counters.records += misses;
         }
+        self.counters.records += misses;
         self.table.publish(claim);
         self.held.extend_from_slice(&claim.slots);
         Ok(())
+    }
+
+    /// Reads the misses of a claim, doing something `beside`, and gives the bytes.
+    fn read(
+        &mut self,
+        claim: &Claim,
+        lane: Lane,
+        demand: Option<Demand>,
+        beside: impl FnOnce() -> Result<()>,
+    ) -> Result<u64> {
+        let records = claim.misses.len() as u64;
+        if records == 0 {
+            return beside().map(|()| 0);
+        }
+        let (started, mut elsewhere) = (Instant::now(), Duration::ZERO);
+        let caller = || {
+            let done = beside();
+            elsewhere = started.elapsed();
+            done
+        };
+        let long = lane == Lane::Demand && self.foresight.are_long(records);
+        let _awake = long.then(|| self.backend.keep_awake());
+        let brought = self.bring(&self.pool, &claim.misses, lane, Beside { begun: move || drop(demand), caller });
+        // What was done meanwhile is no waiting.
+        self.counters.waited += started.elapsed().saturating_sub(elsewhere);
+        if lane == Lane::Demand {
+            self.foresight.read(records, started.elapsed());
+            self.rests_since = Some(Instant::now());
+        }
+        brought
     }
 
     /// Undoes the pins of every [`ExpertCache::acquire`] and [`ExpertCache::hold`] since the last release. The caller

@@ -22,12 +22,12 @@ use crate::{Candidate, ExpertId, Lane, Lanes, RecordSource, Result};
 pub struct LookaheadOptions {
     /// Whether they are at all.
     pub on: bool,
-    /// A candidate is read if its logit exceeds that of the last choice by at least this: the forecast is seldom right
-    /// about closer ones.
+    /// A candidate is read if its logit exceeds that of the last choice by at least this, which may be less than nothing.
     pub margin: f32,
     /// Most records of a layer.
     pub per_layer: usize,
-    /// Records that are read at once, all pieces of a record together.
+    /// Records that are read at once, all pieces of a record together: as many as keep the disk busy, for what is not begun when
+    /// its layer chooses something else costs nothing.
     pub lanes: u16,
     /// Most slots that may wait for records at once; a small pool spares an eighth.
     pub reserve: usize,
@@ -37,16 +37,29 @@ pub struct LookaheadOptions {
 }
 
 impl Default for LookaheadOptions {
-    /// The figures of engine.md 5.6; nothing is weighed.
+    /// The figures of engine.md 5.6, but for two lanes instead of sixteen: on the trace of `docs/measurements.md` two are the
+    /// better the longer a record takes (a rate of 1.27 instead of 1.23 where it is half a layer). Nothing is weighed.
     fn default() -> Self {
-        LookaheadOptions { on: true, margin: 0.062, per_layer: 16, lanes: 16, reserve: 64, weigh: false }
+        LookaheadOptions { on: true, margin: MARGIN, per_layer: 16, lanes: 2, reserve: 64, weigh: false }
     }
 }
+
+/// The forecast is seldom right about closer candidates.
+const MARGIN: f32 = 0.062;
+/// Where what is read is weighed, by what it has learned of them: only what hardly ever comes true is left out beforehand.
+const WEIGHED_MARGIN: f32 = -1.0;
+/// Pieces of records that are read at once.
+pub(crate) const PIECE_LANES: u16 = 16;
 
 /// A pool spares one slot of so many for records that are read early.
 const SPARED_SHARE: usize = 8;
 
 impl LookaheadOptions {
+    /// The margin that is taken unless one is given.
+    pub fn usual_margin(weigh: bool) -> f32 {
+        if weigh { WEIGHED_MARGIN } else { MARGIN }
+    }
+
     /// The same with no more slots than a pool of so many spares.
     pub fn within(self, slots: usize) -> Self {
         LookaheadOptions { reserve: self.reserve.min(slots / SPARED_SHARE), ..self }
@@ -111,6 +124,8 @@ pub(crate) struct Lookahead {
 pub(crate) struct Early {
     pub source: Arc<dyn RecordSource>,
     pub ram: Option<Arc<RamRecords>>,
+    /// Records that are read at once.
+    pub records: usize,
     /// Lanes of the pieces of a record, so that it costs the latency of one.
     pub pieces: Lanes,
     pub bounces: Bounces,
@@ -147,7 +162,7 @@ impl Lookahead {
 
     /// Queues a job. Where a lane that it needs cannot be started it is not queued, so that its slot is the caller's again.
     pub fn issue(&mut self, id: ExpertId, job: Job) -> Result<()> {
-        let wanted = (self.desk().load() + 1).min(self.shared.early.pieces.counts().of(AHEAD));
+        let wanted = (self.desk().load() + 1).min(self.shared.early.records);
         while self.lanes.len() < wanted {
             let (shared, number) = (self.shared.clone(), self.lanes.len());
             let lane = std::thread::Builder::new()
@@ -246,7 +261,7 @@ impl Shared {
 
     fn read(&self, id: ExpertId, job: Job) -> Result<()> {
         let Job { mut writer, pieces, .. } = job;
-        let Early { source, ram, pieces: lanes, bounces } = &self.early;
+        let Early { source, ram, pieces: lanes, bounces, .. } = &self.early;
         let read = |into: &mut [u8]| -> Result<u64> {
             let mut reads = Vec::new();
             carve(into, &pieces, &mut reads)?;
