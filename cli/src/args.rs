@@ -631,10 +631,10 @@ pub struct DeviceArgs {
     /// always copies them there
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
     pub slot_writes: SlotWriting,
-    /// Let the GPU slow down while a reply waits for records; without it a little work now and then keeps it awake where reads
-    /// take long
-    #[arg(long, value_parser = BoolishValueParser::new())]
-    pub no_keep_awake: bool,
+    /// Whether a little work now and then keeps the GPU from slowing down while a reply waits long for records: auto does so
+    /// where the GPU has memory of its own
+    #[arg(long, value_enum, default_value = "auto", value_name = "WHETHER")]
+    pub keep_awake: KeepAwake,
     /// Threads of the reference backend; 0 takes one for each core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=MOST_THREADS))]
     pub threads: u16,
@@ -652,6 +652,14 @@ pub enum BackendChoice {
 /// Whether prompts are read with matrix units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MatrixUnits {
+    Auto,
+    On,
+    Off,
+}
+
+/// Whether a GPU is kept awake while replies wait for records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KeepAwake {
     Auto,
     On,
     Off,

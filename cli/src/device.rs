@@ -9,7 +9,7 @@ use ss_backend::{Backend, DeviceKind};
 use ss_reference::Reference;
 use ss_wgpu::{AdapterChoice, AdapterFacts, Kernels, SlotWrites, Timed, WgpuBackend};
 
-use crate::args::{BackendChoice, DeviceArgs, KernelLanguage, MatrixUnits, SlotWriting};
+use crate::args::{BackendChoice, DeviceArgs, KeepAwake, KernelLanguage, MatrixUnits, SlotWriting};
 use crate::cache::CacheFile;
 use crate::trust::Broken;
 use crate::verdicts::{Verdicts, Way};
@@ -38,7 +38,7 @@ struct Opening {
     matrix_units: MatrixUnits,
     /// What the flags say of them.
     asked_units: MatrixUnits,
-    keep_awake: bool,
+    keep_awake: KeepAwake,
     kernels: KernelLanguage,
     slot_writes: SlotWriting,
 }
@@ -111,7 +111,7 @@ impl Device {
                 Self::reference(args)
             }
             Choice::Adapter(choice) => {
-                let DeviceArgs { matrix_units, no_keep_awake, kernels, slot_writes, .. } = *args;
+                let DeviceArgs { matrix_units, keep_awake, kernels, slot_writes, .. } = *args;
                 Self::adapter(
                     &adapters,
                     Opening {
@@ -119,7 +119,7 @@ impl Device {
                         timing,
                         matrix_units,
                         asked_units: matrix_units,
-                        keep_awake: !no_keep_awake,
+                        keep_awake,
                         kernels,
                         slot_writes,
                     },
@@ -157,7 +157,12 @@ impl Device {
             MatrixUnits::Auto => adapter.device.kind == DeviceKind::Hardware,
             MatrixUnits::Off => false,
         };
-        options.keep_awake = keep_awake && adapter.device.kind == DeviceKind::Hardware;
+        options.keep_awake = match keep_awake {
+            KeepAwake::On => true,
+            // Where it shares the processor's, whether it is worth its power is not known.
+            KeepAwake::Auto => adapter.device.kind == DeviceKind::Hardware && !adapter.device.unified,
+            KeepAwake::Off => false,
+        };
         options.slot_writes = match slot_writes {
             SlotWriting::Auto => SlotWrites::InPlace,
             SlotWriting::Staged => SlotWrites::Staged,
@@ -303,7 +308,7 @@ pub(crate) mod tests {
             backend,
             adapter,
             matrix_units,
-            no_keep_awake: false,
+            keep_awake: KeepAwake::Auto,
             kernels: KernelLanguage::Auto,
             slot_writes: SlotWriting::Auto,
             threads: 0,
@@ -329,7 +334,7 @@ pub(crate) mod tests {
             timing,
             matrix_units,
             asked_units,
-            keep_awake: false,
+            keep_awake: KeepAwake::Auto,
             kernels,
             slot_writes: SlotWriting::Auto,
         };
