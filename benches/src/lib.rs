@@ -37,6 +37,11 @@ pub fn nano() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/flash-next-nano")
 }
 
+/// The same or a copy of it, packed for one, that `SS_MODEL_DIR` names.
+fn measured() -> PathBuf {
+    std::env::var_os("SS_MODEL_DIR").map_or_else(nano, PathBuf::from)
+}
+
 /// The small trained model, ready to run.
 ///
 /// # Panics
@@ -56,7 +61,7 @@ pub fn model_over(
     adjust: impl FnOnce(&Checkpoint, &mut StoreOptions),
 ) -> Model {
     let backend = Arc::new(Reference::new(kernels.options()).unwrap_or_else(|e| panic!("{e}")));
-    let checkpoint = Arc::new(Checkpoint::open(&nano()).unwrap_or_else(|e| panic!("{e}")));
+    let checkpoint = Arc::new(Checkpoint::open(&measured()).unwrap_or_else(|e| panic!("{e}")));
     let slots = slots.resolve(PoolGeometry::from(checkpoint.geometry())).unwrap_or_else(|e| panic!("{e}"));
     let mut store = StoreOptions::new(slots);
     adjust(&checkpoint, &mut store);

@@ -4,6 +4,7 @@
 //! `cargo bench -p ss-benches --bench ahead`. Each reply is written once with and once without, one after the other, by two
 //! models that never share a pool; which goes first alternates. `SS_ROUNDS=N` repeats all of it, `SS_SLOTS=25%` is the pool,
 //! `SS_MARGIN=X` the least margin of a forecast, `SS_RATIOS=0.5,2` what the read of a record takes beside a layer's work.
+//! `SS_MODEL_DIR=DIR` is a copy of the model, as `ss pack` lays it out for one.
 
 mod pairs;
 mod texts;
@@ -51,7 +52,8 @@ fn seconds_a_layer(texts: &[Text]) -> f64 {
 
 fn main() {
     let slots: PoolSize = setting("SS_SLOTS", PoolSize::Percent(25));
-    let usual = LookaheadOptions { weigh: true, ..LookaheadOptions::default() };
+    let margin = LookaheadOptions::usual_margin(true);
+    let usual = LookaheadOptions { weigh: true, margin, ..LookaheadOptions::default() };
     let (margin, weigh) = (setting("SS_MARGIN", usual.margin), setting("SS_WEIGH", usual.weigh));
     let lookahead = LookaheadOptions { margin, weigh, ..usual };
     let ratios: String = setting("SS_RATIOS", RATIOS.to_owned());

@@ -83,11 +83,13 @@ impl Foresight {
 
     /// Whether a read is worth its time that is asked for behind so many others which nobody waits for yet. What is read in vain,
     /// of as many records with such a chance as have a lane, must not take longer than [`RESTS`] of the disk: the others have not
-    /// begun when the layer chooses, and then never do. What is not in vain was only read sooner, waited for or not.
+    /// begun when the layer chooses, and then never do. Nor are more asked for than come in that time, for asking costs, too. What
+    /// is not in vain was only read sooner, waited for or not.
     pub fn is_worth(&self, margin: f32, others: usize, lanes: usize) -> bool {
         let (Some(record), Some(rest)) = (self.record, self.rest) else { return true };
         let in_vain = self.came_true.get(place(margin)).map_or(1.0, |share| 1.0 - share);
-        (others + 1).min(lanes) as f32 * record * in_vain <= RESTS * rest
+        let comes = (others as f32 - lanes as f32) * record <= RESTS * rest;
+        comes && (others + 1).min(lanes) as f32 * record * in_vain <= RESTS * rest
     }
 }
 
@@ -143,6 +145,7 @@ mod tests {
         let between = learned(1000, 1000);
         assert!(between.is_worth(CLOSE, 0, 2) && !between.is_worth(CLOSE, 1, 2), "two in vain take 2 ms of 1.5");
         assert!(between.is_worth(CLOSE, 1, 1), "what finds no lane is not read");
+        assert!(between.is_worth(SURE, 3, 2) && !between.is_worth(SURE, 4, 2), "it would not come in time");
     }
 
     #[test]
