@@ -163,6 +163,21 @@ fn a_resident_token_is_one_submission_and_one_readback_on_the_adapter() {
     }
 }
 
+/// What a router that misses has behind it in its submission is skipped and encoded once more: it has nothing there where all
+/// miss.
+#[test]
+fn a_token_whose_routers_all_miss_runs_nothing_twice_on_the_adapter() {
+    let device = adapter();
+    let resident = warm_tokens(&device, PoolSize::All);
+    let missing = warm_tokens(&device, PoolSize::Smallest);
+    let (resident, missing) = resident.last().zip(missing.last()).unwrap();
+    let layers = rig(&Device::Reference, PoolSize::Floor).model.geometry().layers.len() as u64;
+    assert_eq!(missing.done.1, layers + 1, "every router missed: {missing:?}");
+    // Experts that have a slot are computed apart, in a submission that nothing is read behind: two dispatches.
+    let apart = 2 * (missing.done.0 - missing.done.1);
+    assert_eq!(missing.dispatches, resident.dispatches + apart, "{missing:?}, {resident:?}");
+}
+
 /// A device may stop work that takes it a second: of a prompt no submission is longer than a layer.
 #[test]
 fn a_prompt_is_handed_over_a_layer_at_a_time_even_where_all_experts_are_there() {

@@ -66,7 +66,7 @@ fn lookahead_is_replayed_from_the_forecasts_of_a_trace_at_the_times_that_are_giv
     let (file, _) = traced(&place);
     let line = ["replay", "trace", "--lookahead", "--slots", "25%,50%"];
     let text = place.run(line).answer();
-    assert!(text.contains("a layer takes 300 us, a record 160 us, its first byte 80 us; at most 16 records"), "{text}");
+    assert!(text.contains("a layer takes 300 us, a record 160 us, its first byte 80 us; at most 2 records"), "{text}");
     for pool in ["128 (25 %)", "256 (50 %)"] {
         let row = text.lines().find(|line| line.contains(pool)).unwrap_or_else(|| panic!("{pool}: {text}"));
         assert!(row.contains("clock") && row.split_whitespace().count() == 3 + 1 + 10, "{row}");
@@ -76,6 +76,10 @@ fn lookahead_is_replayed_from_the_forecasts_of_a_trace_at_the_times_that_are_giv
     };
     let usual = json(&[]);
     assert_eq!(usual["lookahead"]["record_us"], 160.0);
+    // What is weighed may lie below the last choice; what is not must lie clearly above it.
+    let margin = |more: &[&str]| json(more)["lookahead"]["margin"].as_f64().unwrap();
+    assert_eq!((margin(&[]), margin(&["--lookahead-margin", "-0.5"])), (-1.0, -0.5));
+    assert!((margin(&["--lookahead-always"]) - 0.062).abs() < 1e-6);
     let first = &usual["outcomes"][0];
     assert_eq!((&first["slots"], &first["policy"], &first["off"]["issued"]), (&128.into(), &"clock".into(), &0.into()));
     assert!(first["fewer_misses"].as_f64().unwrap() > 0.2 && first["on"]["in_vain"].as_u64().unwrap() > 0, "{first}");

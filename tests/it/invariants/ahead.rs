@@ -66,7 +66,11 @@ fn ahead(device: &Device) {
                     OFF,
                     EAGER,
                     LookaheadOptions::default(),
-                    LookaheadOptions { weigh: true, ..LookaheadOptions::default() },
+                    LookaheadOptions {
+                        weigh: true,
+                        margin: LookaheadOptions::usual_margin(true),
+                        ..LookaheadOptions::default()
+                    },
                 ],
             ),
             // As much as the adapter's time is for.
@@ -105,6 +109,20 @@ fn what_is_encoded_or_read_ahead_changes_no_bit() {
 #[test]
 fn what_is_encoded_or_read_ahead_changes_no_bit_on_the_adapter() {
     ahead(&adapter());
+}
+
+#[test]
+fn experts_below_the_last_choice_are_expected_too() {
+    for case in cases(&Device::Reference) {
+        let issued = |margin: f32| {
+            let lookahead = LookaheadOptions { margin, ..EAGER };
+            let mut rig = rig(&Device::Reference, &case, Arithmetic::Exact, PoolSize::Percent(25), lookahead);
+            reply(&mut rig, &case).unwrap();
+            rig.model.store().counters().early.issued
+        };
+        let (all, above) = (issued(f32::NEG_INFINITY), issued(0.0));
+        assert!(all > above && above > 0, "{}: {all} of any margin, {above} of none below", case.model.display());
+    }
 }
 
 #[test]

@@ -80,6 +80,8 @@ pub struct Device {
     pub slow_to_read: AtomicBool,
     /// Where its writers' memory begins and ends.
     pub mapped: Mutex<Vec<(usize, usize)>>,
+    /// How often it was kept awake.
+    pub kept_awake: AtomicU32,
 }
 
 impl Device {
@@ -99,7 +101,8 @@ impl Device {
         };
         let (refuse_open, lose) = (AtomicU32::new(0), Arc::default());
         let (slow_to_read, mapped) = (AtomicBool::new(false), Mutex::default());
-        Arc::new(Device { facts, refuse_open, lose, slow_to_read, mapped })
+        let kept_awake = AtomicU32::new(0);
+        Arc::new(Device { facts, refuse_open, lose, slow_to_read, mapped, kept_awake })
     }
 }
 
@@ -193,6 +196,11 @@ impl Backend for Device {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner).push((begin, begin + bytes.len()));
         let readable = !self.slow_to_read.load(Ordering::Relaxed);
         Ok(Box::new(Writer { slot, bytes, lose: self.lose.clone(), readable }))
+    }
+
+    fn keep_awake(&self) -> Option<Box<dyn Send>> {
+        self.kept_awake.fetch_add(1, Ordering::Relaxed);
+        None
     }
 
     fn submit(&self, _: Work<'_>) -> Result<Submission> {
@@ -334,13 +342,15 @@ impl Bench {
 /// A store over the test device, with its parts at hand.
 pub struct Stored {
     pub store: Store,
+    pub device: Arc<Device>,
     checkpoint: Arc<Checkpoint>,
 }
 
 impl Stored {
     pub fn new(checkpoint: &Arc<Checkpoint>, options: StoreOptions) -> crate::Result<Self> {
-        let store = Store::open(Device::new(), checkpoint.clone(), options)?;
-        Ok(Stored { store, checkpoint: checkpoint.clone() })
+        let device = Device::new();
+        let store = Store::open(device.clone(), checkpoint.clone(), options)?;
+        Ok(Stored { store, device, checkpoint: checkpoint.clone() })
     }
 
     pub fn slot_bytes(&self, slot: u32) -> Vec<u8> {

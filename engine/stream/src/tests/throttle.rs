@@ -1,6 +1,7 @@
 //! Owns: the tests that a throttled source gives the same bytes no sooner than the imitated disk would.
 //! Invariants: margins are wide, for test machines are busy.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::support::{Outcome, Stored, dev};
@@ -55,6 +56,24 @@ fn a_store_on_a_slow_disk_reads_the_same_and_takes_its_time() -> Outcome {
         assert_eq!(took >= due, slow, "{size:?}, paced {paced}: {took:?}");
         assert!(took < 5 * due, "{took:?}");
     }
+    Ok(())
+}
+
+#[test]
+fn a_device_is_kept_awake_where_reads_are_known_to_be_long_and_somebody_waits() -> Outcome {
+    let checkpoint = dev();
+    let kept = |latency_us: f64, lane: Lane| -> crate::Result<[u32; 2]> {
+        let pace = Some(DiskPace::new(None, latency_us)?);
+        let mut stored = Stored::new(&checkpoint, StoreOptions { pace, ..StoreOptions::new(12) })?;
+        let mut kept = [0; 2];
+        for (layer, kept) in (0..).zip(&mut kept) {
+            stored.acquire(layer, &[1, 2], lane)?;
+            *kept = stored.device.kept_awake.load(Ordering::Relaxed);
+        }
+        Ok(kept)
+    };
+    assert_eq!(kept(20_000.0, Lane::Demand)?, [0, 1], "the first reads say how long they take");
+    assert_eq!(kept(20_000.0, Lane::Bulk)?, [0, 0], "prompts keep it busy");
     Ok(())
 }
 
