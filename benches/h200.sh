@@ -1,6 +1,6 @@
 #!/bin/bash
 # Owns: the figures of one large GPU at the released geometry, on made-up checkpoints: its self-test with matrix units,
-#   resident and streamed decode, prompts, packed records; one JSON file a section.
+#   resident and streamed decode, prompts, a second disk, packed records; one JSON file a section.
 # Refuses: a machine without the named adapter, and without room for the checkpoints.
 # Invariants: a section whose result is there is not run again; ratios are taken within one section.
 # Usage: benches/h200.sh SS DIR OUT [SECTION...]
@@ -49,6 +49,12 @@ pack() {
     # Else it is written while it is read.
     sync -f "$DIR"
     echo '{"packed": true}'
+}
+
+# Runs a command while there is a second copy of the smaller checkpoint.
+copied() {
+    [ -e "$DIR/made-$FEW-copy" ] || cp -r --sparse=always "$DIR/made-$FEW" "$DIR/made-$FEW-copy"
+    "$@"
 }
 
 # Holds every operation against its twin; what fails is in the result.
@@ -111,6 +117,12 @@ for how in "" -always -plain; do
 done
 section streamed-profile bench --model "$DIR/made-$MORE" --slots 25% -p 0 -n "$TOKENS" -r 2 --profile \
     --ram-cache-gb all --preload --throttle-ram --disk-gbps 17.3 --disk-latency-us 80
+# A second disk: two copies in the system's file cache, each paced like a disk of 3.7 GB/s.
+for copies in one two; do
+    [ "$copies" = one ] && flags=() || flags=(--mirror "$DIR/made-$FEW-copy")
+    section "disks-$copies" copied bench --model "$DIR/made-$FEW" --slots 25% -p 2048 -n 64 -r 2 --io cached \
+        --disk-gbps 3.7 --disk-latency-us 80 "${flags[@]}"
+done
 # Packed records against nine pieces, cold.
 for records in pieces packed; do
     [ "$records" = pieces ] && flags=(--no-pack) || flags=()
