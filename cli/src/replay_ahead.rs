@@ -29,9 +29,7 @@ impl Ahead {
     /// When the disk is none, or a pool none for its model.
     pub fn new(args: &AheadArgs, grid: &Grid<'_>) -> Result<Self> {
         let pace = pace(args, grid.trace.shape.record_bytes)?;
-        let weigh = !args.lookahead_always;
-        let margin = args.lookahead_margin.unwrap_or(LookaheadOptions::usual_margin(weigh));
-        let lookahead = LookaheadOptions { margin, weigh, ..LookaheadOptions::default() };
+        let lookahead = LookaheadOptions::new(!args.lookahead_always, args.lookahead_margin);
         let one =
             |policy, slots, told: &mut dyn FnMut(u64, u64)| compare(grid.trace, policy, slots, (pace, lookahead), told);
         Ok(Ahead { pace, lookahead, found: grid.run(2, one)? })

@@ -207,10 +207,8 @@ impl<'a> Source<'a> {
         store.lanes = LaneCounts::new(self.args.bulk_lanes, self.args.demand_lanes)?;
         store.row_cache_bytes = self.need.row_cache;
         (store.ram, store.mirror, store.pace) = (self.tiers.ram, self.tiers.mirror(), self.tiers.pace);
+        store.lookahead = LookaheadOptions::new(!self.args.lookahead_always, self.args.lookahead_margin);
         store.lookahead.on = !self.args.no_lookahead;
-        store.lookahead.weigh = !self.args.lookahead_always;
-        store.lookahead.margin =
-            self.args.lookahead_margin.unwrap_or(LookaheadOptions::usual_margin(store.lookahead.weigh));
         let (arithmetic, read_group) = (self.args.arithmetic, self.read_group);
         let options = ModelOptions { store, arithmetic, read_group, mutation: PassMutation::None };
         let (backend, checkpoint) = (self.device.backend.clone(), self.checkpoint.clone());

@@ -52,10 +52,8 @@ fn seconds_a_layer(texts: &[Text]) -> f64 {
 
 fn main() {
     let slots: PoolSize = setting("SS_SLOTS", PoolSize::Percent(25));
-    let margin = LookaheadOptions::usual_margin(true);
-    let usual = LookaheadOptions { weigh: true, margin, ..LookaheadOptions::default() };
-    let (margin, weigh) = (setting("SS_MARGIN", usual.margin), setting("SS_WEIGH", usual.weigh));
-    let lookahead = LookaheadOptions { margin, weigh, ..usual };
+    let usual = LookaheadOptions::new(setting("SS_WEIGH", true), None);
+    let lookahead = LookaheadOptions { margin: setting("SS_MARGIN", usual.margin), ..usual };
     let ratios: String = setting("SS_RATIOS", RATIOS.to_owned());
     let mut texts = texts::all();
     // Without this flag it is a test, which is to end soon.

@@ -55,9 +55,10 @@ pub(crate) const PIECE_LANES: u16 = 16;
 const SPARED_SHARE: usize = 8;
 
 impl LookaheadOptions {
-    /// The margin that is taken unless one is given.
-    pub fn usual_margin(weigh: bool) -> f32 {
-        if weigh { WEIGHED_MARGIN } else { MARGIN }
+    /// The usual ones, weighed or not, from this margin on or the usual one.
+    pub fn new(weigh: bool, margin: Option<f32>) -> Self {
+        let usual = if weigh { WEIGHED_MARGIN } else { MARGIN };
+        LookaheadOptions { weigh, margin: margin.unwrap_or(usual), ..LookaheadOptions::default() }
     }
 
     /// The same with no more slots than a pool of so many spares.

@@ -62,16 +62,7 @@ fn ahead(device: &Device) {
         let (sizes, ways): (&[PoolSize], &[LookaheadOptions]) = match device {
             Device::Reference => (
                 &[PoolSize::Smallest, PoolSize::Percent(25), PoolSize::All],
-                &[
-                    OFF,
-                    EAGER,
-                    LookaheadOptions::default(),
-                    LookaheadOptions {
-                        weigh: true,
-                        margin: LookaheadOptions::usual_margin(true),
-                        ..LookaheadOptions::default()
-                    },
-                ],
+                &[OFF, EAGER, LookaheadOptions::default(), LookaheadOptions::new(true, None)],
             ),
             // As much as the adapter's time is for.
             Device::Adapter(_) => (&[PoolSize::Percent(25)], &[EAGER]),
